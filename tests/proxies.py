@@ -88,10 +88,11 @@ def behind(answer: Answers) -> Iterator[Behind]:
     """The server, on a free port of this machine."""
     found = Behind(answer)
     loop = asyncio.new_event_loop()
-    server = loop.run_until_complete(asyncio.start_server(found.serve, "127.0.0.1", 0, limit=1 << 20))
-    found.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
+    starting = asyncio.start_server(found.serve, "127.0.0.1", 0, limit=1 << 20)
+    server = asyncio.run_coroutine_threadsafe(starting, loop).result(timeout=30)
+    found.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     try:
         yield found
     finally:

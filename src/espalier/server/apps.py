@@ -14,12 +14,12 @@ from espalier.api import LoadedEngine
 from espalier.constraints.judging import Judge
 from espalier.constraints.words.spec import Wordlist
 from espalier.engines.protocols import Engine, ServingEngine
-from espalier.server.asgi import Edge, LocalOnly
+from espalier.server.asgi import Edge, OriginGuard
 from espalier.server.batching.working import working
 from espalier.server.bodies import openapi
 from espalier.server.environment import read_environment
 from espalier.server.http import errors
-from espalier.server.http.browsers import HEADERS, BrowserAccess
+from espalier.server.http.browsers import allow_origins
 from espalier.server.http.loading import Failed, Loading, beside
 from espalier.server.observe import logs
 from espalier.server.ports import Gate, Meter, Replicas, TraceStore
@@ -155,16 +155,9 @@ def _build(
     shape = tgi.tgi_shape(ollama.ollama_shape(messages.messages_shape(shape)))
     errors.install(api, shape)
     # The last one added is the outermost.
-    if settings.cors_origins:
-        api.add_middleware(
-            BrowserAccess,
-            allow_origins=list(settings.cors_origins),
-            allow_methods=["GET", "POST", "DELETE"],
-            allow_headers=list(HEADERS),
-            expose_headers=["x-request-id", "retry-after", "warning", "x-espalier-truncated"],
-        )
+    allow_origins(api, settings.cors_origins)
     api.add_middleware(Loading, shape=shape)
-    api.add_middleware(LocalOnly, shape=shape)
+    api.add_middleware(OriginGuard, settings=settings, shape=shape)
     api.add_middleware(Edge, shape=shape)
     api.add_middleware(logs.AccessLog)
     api.state.closing = False

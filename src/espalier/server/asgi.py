@@ -1,4 +1,5 @@
-"""ASGI middleware: request ids, replies to unexpected exceptions, and loopback-only access while no API key is set.
+"""ASGI middleware: request ids, replies to unexpected exceptions, and whose requests are refused for where they come
+from: pages of other origins, unknown host names, other machines while no API key is set.
 
 Pure ASGI, so that streams and disconnects pass through unchanged. It knows no route but the public ones.
 """
@@ -15,8 +16,10 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from espalier.errors import Forbidden
-from espalier.server.admit.auth import has_weak_token, refuses_stranger
+from espalier.server.admit.auth import has_weak_token
+from espalier.server.admit.origins import is_foreign_page, is_known_host, refuses_connection
 from espalier.server.http.errors import BadRequest, ErrorShape, internal_error, openai_shape
+from espalier.server.settings import ServerSettings
 
 log = logging.getLogger(__name__)
 PUBLIC = frozenset({"/health", "/v1/health", "/ready"})
@@ -68,25 +71,46 @@ def new_id(prefix: str) -> str:
     return f"{prefix}{secrets.token_hex(16)}"
 
 
-class LocalOnly:
-    """Refuses requests from other hosts while the server has no API key, or one that examples show: whatever program
-    serves the application, at whatever address."""
+class OriginGuard:
+    """Refuses what a page of another origin sends, and a `Host` that is no name of the server; while the server has no
+    API key, or one that examples show, also what does not come from its own machine: whatever program serves the
+    application, at whatever address."""
 
-    def __init__(self, app: ASGIApp, *, shape: ErrorShape = openai_shape) -> None:
+    def __init__(self, app: ASGIApp, *, settings: ServerSettings, shape: ErrorShape = openai_shape) -> None:
         self.app = app
-        self._shape = shape
+        self._settings, self._shape = settings, shape
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        process = getattr(scope["app"].state, "process", None) if scope["type"] == "http" else None
-        if process is not None and scope["path"] not in PUBLIC and (why := _open_to_all(process)):
-            server = (scope.get("server") or (None,))[0]
-            if refuses_stranger(server, Headers(scope=scope).get("host")):
-                error = Forbidden(
-                    f"{why}, so it answers to its own machine only", hint="set SECRET_TOKEN or API_KEYS_FILE"
-                )
+        if scope["type"] in ("http", "websocket") and scope["path"] not in PUBLIC and (error := self._check(scope)):
+            if scope["type"] == "websocket":
+                await send({"type": "websocket.close", "code": 1008, "reason": error.message})
+            else:
                 await self._shape(error, Request(scope, receive))(scope, receive, send)
-                return
+            return
         await self.app(scope, receive, send)
+
+    def _check(self, scope: Scope) -> Forbidden | None:
+        headers, settings = Headers(scope=scope), self._settings
+        process = getattr(scope["app"].state, "process", None)
+        why = None if process is None else _open_to_all(process)
+        server = (scope.get("server") or (None,))[0]
+        host = headers.get("host")
+        if why and refuses_connection(server):
+            return Forbidden(f"{why}, so it answers to its own machine only", hint="set SECRET_TOKEN or API_KEYS_FILE")
+        if (why or settings.allowed_hosts) and not is_known_host(
+            host, (*settings.allowed_hosts, settings.host), server=server
+        ):
+            return Forbidden(
+                f"{why}, so it answers to names of its own machine only"
+                if why
+                else "this server has no such host name",
+                hint=f"ALLOWED_HOSTS names further ones{', or set SECRET_TOKEN or API_KEYS_FILE' if why else ''}",
+            )
+        if is_foreign_page(scope.get("method", "CONNECT"), headers, settings.cors_origins):
+            return Forbidden(
+                "pages of another origin may not send requests to this server", hint="CORS_ORIGINS names those that may"
+            )
+        return None
 
 
 def _open_to_all(process: Any) -> str | None:

@@ -9,6 +9,7 @@ honoured.
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -40,9 +41,16 @@ def _log_level(text: str) -> str:
 
 def _origins(origins: tuple[str, ...]) -> tuple[str, ...]:
     for origin in origins:
-        if origin != "*" and (not origin.startswith(("http://", "https://")) or origin.count("/") != 2):
+        if origin != "*" and not re.fullmatch(r"[a-z][a-z0-9+.-]*://[^/\s]+", origin):
             raise ValueError(f"{origin!r} is no origin; write https://example.org, without a path, or *")
     return origins
+
+
+def _hosts(names: tuple[str, ...]) -> tuple[str, ...]:
+    for name in names:
+        if name != "*" and re.search(r"[/\s@]|:\d+$", name.strip("[]")) and name.count(":") < 2:
+            raise ValueError(f"{name!r} is no host name; write llm.example.org, without a scheme or a port, or *")
+    return tuple(name.strip("[]") for name in names)
 
 
 def _root_path(path: str) -> str:
@@ -109,7 +117,11 @@ class ServerSettings:
     schema_formats: Annotated[
         Literal["assert", "annotate"], Field("Whether `format` is enforced in schemas of requests, or a remark.")
     ] = "assert"
-    cors_origins: Annotated[tuple[str, ...], Field("Origins whose pages may ask.", clean=_origins)] = ()
+    cors_origins: Annotated[tuple[str, ...], Field("Origins whose pages may send requests.", clean=_origins)] = ()
+    allowed_hosts: Annotated[
+        tuple[str, ...],
+        Field("Names in `Host` beside this machine's own; without keys no others are answered.", clean=_hosts),
+    ] = ()
     forwarded_allow_ips: Annotated[tuple[str, ...], Field("Proxies whose X-Forwarded-For is believed.")] = (
         "127.0.0.1",
         "::1",

@@ -149,7 +149,13 @@ class Exchange:
                 f"{self._url} answered {kind or 'nothing'} where events were asked for: {excerpt(text)}"
             )
         held: list[str] = []
+        size = 0
         for line in self._lines(reply):
+            size += len(line)
+            if size > MOST_LINE:
+                raise UpstreamError(f"{self._url} sent an event of more than {MOST_LINE} bytes")
+            if not line:
+                size = 0
             if not line and held:
                 yield "\n".join(held)
                 held = []

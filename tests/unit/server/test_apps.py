@@ -94,9 +94,8 @@ def test_pages_of_named_origins_may_send_what_sdks_send() -> None:
         allowed = {one.strip().lower() for one in found.headers["access-control-allow-headers"].split(",")}
         assert {one.strip().lower() for one in names.split(",")} <= allowed
         other = c.options("/v1/chat/completions", headers=asks | {"origin": "https://b.example"})
-        assert other.status_code == 400
-        assert "access-control-allow-origin" not in other.headers
-        assert "x-stainless" not in other.headers["access-control-allow-headers"]
+        assert other.status_code == 403
+        assert not any(name.startswith("access-control-") for name in other.headers)
         named = asks | {"origin": "https://a.example", "access-control-request-headers": "x-stainless-lang, x-other"}
         assert c.options("/v1/chat/completions", headers=named).status_code == 400
 

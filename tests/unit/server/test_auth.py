@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 
 from espalier.errors import InputError, Unauthorized
 from espalier.server.admit import auth
-from espalier.server.admit.auth import bearer, check_bind, is_loopback, read_keys, refuses_stranger
+from espalier.server.admit.auth import bearer, check_bind, is_loopback, read_keys
 from espalier.server.settings import settings_of
 from tests.server_app import make_app, settings
 
@@ -168,22 +168,6 @@ def test_the_default_token_is_refused_beside_good_keys_too(tmp_path):
 def test_a_unix_socket_needs_none():
     settings = settings_of({"UDS": "/run/x.sock", "HOST": "0.0.0.0"})
     check_bind(settings, read_keys(settings))
-
-
-@pytest.mark.parametrize(
-    ("server", "host", "refused"),
-    [
-        ("127.0.0.1", "127.0.0.1:8010", False),
-        ("::1", "[::1]:8010", False),
-        ("127.0.0.1", "localhost:8010", False),
-        ("testserver", "testserver", False),
-        (None, None, False),
-        ("192.168.0.5", "192.168.0.5:8010", True),
-        ("127.0.0.1", "rebound.example.org:8010", True),
-    ],
-)
-def test_without_keys_strangers_are_refused_however_they_came(server, host, refused):
-    assert refuses_stranger(server, host) is refused
 
 
 @pytest.mark.parametrize(

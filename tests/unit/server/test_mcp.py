@@ -245,7 +245,7 @@ def test_the_keys_limits_hold_for_calls() -> None:
     [
         ({"origin": "https://evil.example"}, 403),
         ({"origin": "null"}, 403),
-        ({"origin": "http://localhost:3000"}, 200),
+        ({"origin": "http://localhost:3000"}, 403),
         ({"origin": "https://friend.example"}, 200),
         ({"host": "evil.example"}, 403),
         ({"host": "intranet"}, 403),

@@ -212,12 +212,12 @@ def test_a_stream_that_fails_ends_with_an_error() -> None:
         assert streamed(api, ASKED[CHAT], CHAT)[-1]["error"] == "gone"
 
 
-def test_curl_sends_no_type_and_a_page_in_a_browser_must(api: TestClient) -> None:
+def test_curl_sends_no_type_and_pages_of_other_origins_get_nothing(api: TestClient) -> None:
     form = {"content-type": "application/x-www-form-urlencoded"}
     body = json.dumps({**ASKED[CHAT], "stream": False}).encode()
     assert api.post(CHAT, content=body, headers=form).status_code == 200
     for more in ({"origin": "http://elsewhere.example"}, {"sec-fetch-site": "cross-site"}):
-        assert api.post(CHAT, content=body, headers=form | more).status_code == 415
+        assert api.post(CHAT, content=body, headers=form | more).status_code == 403
     assert api.post("/v1/chat/completions", content=body, headers=form).status_code == 415
 
 

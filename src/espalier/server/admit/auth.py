@@ -194,26 +194,6 @@ def _argument(arguments: Sequence[str], flag: str) -> str | None:
     return values[-1] if values else None
 
 
-def refuses_stranger(server: str | None, host_header: str | None) -> bool:
-    """For a server without keys: whether a request came to a non-loopback address, or with a public name as its host.
-
-    The second refuses web pages that use DNS rebinding. server: the local address of the connection. A name without a
-    dot is no public name, so test clients pass.
-    """
-    if server is not None and _is_address(server) and not is_loopback(server):
-        return True
-    name = re.sub(r":\d+$", "", (host_header or "").strip()).strip("[]")
-    return "." in name and not is_loopback(name)
-
-
-def _is_address(text: str) -> bool:
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return True
-
-
 def _digest(secret: str) -> bytes:
     return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).digest()
 

@@ -20,19 +20,17 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from espalier.errors import EspalierError, ReplicaLost, Unavailable
 from espalier.server.answering.messages.errors import messages_error
 from espalier.server.answering.ollama.errors import ollama_error
+from espalier.server.answering.stream_errors import MESSAGES, OLLAMA, write_error_event
 from espalier.server.cluster.prefixes import LAST, marks
-from espalier.server.http.errors import NotFound, code_of, error_body, error_headers
-from espalier.server.http.sse import event
-from espalier.server.http.wire import JsonResponse, to_bytes
+from espalier.server.http.errors import NotFound, error_body, error_headers
+from espalier.server.http.wire import JsonResponse
 
 REPLICA = "x-espalier-replica"
 """The header that says which replica has answered."""
 SESSION = os.environ.get("RAY_SERVE_SESSION_ID_HEADER_KEY", "x-session-id").lower()
 """The header that Ray Serve hands to our router."""
 AGAIN = "send the request again"
-MESSAGES, RESPONSES, JOBS, OLLAMA = "/v1/messages", "/v1/responses", "/v1/batch/jobs", "/api/"
-"""Routes whose errors have shapes of their own. They stand here again since a proxy starts in a second without the
-application, whose modules name them."""
+JOBS = "/v1/batch/jobs"
 STREAMS = ("text/event-stream", "application/x-ndjson")
 STATUSES: dict[int, EspalierError] = {
     404: NotFound("there is no application here", hint="it is starting, or was deleted"),
@@ -71,7 +69,7 @@ class ClusterEdge:
             error = passing.error or ReplicaLost(hint=AGAIN)
             await _reply(error, _path(scope))(scope, receive, send)
         elif passing.is_stream:
-            body = passing.end_of_piece(_path(scope)) + _write_error_event(_path(scope))
+            body = passing.end_of_piece(_path(scope)) + write_error_event(ReplicaLost(hint=AGAIN), _path(scope))
             await send({"type": "http.response.body", "body": body, "more_body": False})
         # What had begun and is no stream stays incomplete: the server cuts it, and the client sees that.
 
@@ -156,18 +154,6 @@ def _reply(error: EspalierError, path: str) -> JsonResponse:
     elif path.startswith(JOBS):
         body = {"detail": str(error)}
     return JsonResponse(body, status_code=error.http_status, headers=error_headers(error))
-
-
-def _write_error_event(path: str) -> bytes:
-    """The last event of a stream, as the route at this path writes an error."""
-    error = ReplicaLost(hint=AGAIN)
-    if path == MESSAGES:
-        return event(messages_error(error), name="error")
-    if path == RESPONSES:
-        return event({"type": "error", "code": code_of(error), "message": str(error), "param": None}, name="error")
-    if path.startswith(OLLAMA):
-        return to_bytes(ollama_error(error)) + b"\n"
-    return event(error_body(error))
 
 
 class NameMiddleware:

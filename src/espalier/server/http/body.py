@@ -28,8 +28,6 @@ IN_TURN = 200_000
 one after the other, and the model makes steps between them."""
 BODY_BYTES = "espalier.body_bytes"
 """The key of the body's size in `scope["state"]`."""
-OF_BROWSERS = ("origin", "sec-fetch-site")
-"""Headers that a browser adds to what a page sends, and a page cannot leave out."""
 T = TypeVar("T")
 
 
@@ -43,10 +41,7 @@ async def read_object(request: Request, settings: ServerSettings) -> dict[str, A
 
 
 async def read_untyped(request: Request, settings: ServerSettings) -> dict[str, Any]:
-    """As `read_object`, whatever the content type, as for clients of Ollama, which ignores it. A page in a browser must
-    name JSON nevertheless: it may send other types to any server without asking."""
-    if any(name in request.headers for name in OF_BROWSERS):
-        return await read_object(request, settings)
+    """As `read_object`, whatever the content type, as for clients of Ollama, which ignores it."""
     return await _read_json(request, settings)
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from fastapi import FastAPI
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
@@ -22,8 +25,13 @@ HEADERS = (
     "user-agent",
     "traceparent",
     "tracestate",
+    "mcp-session-id",
+    "mcp-protocol-version",
+    "last-event-id",
 )
-"""Headers that the SDKs of OpenAI and Anthropic send from a page."""
+"""Headers that the SDKs of OpenAI, Anthropic and MCP send from a page."""
+SHOWN = ("x-request-id", "retry-after", "warning", "x-espalier-truncated", "mcp-session-id")
+"""Headers of replies that a page may read."""
 PREFIX = "x-stainless-"
 """How the SDKs' headers about themselves begin; there are more with every version."""
 ASKED = "access-control-request-headers"
@@ -48,3 +56,15 @@ class BrowserAccess(CORSMiddleware):
         if own and self.is_allowed_origin(origin=request_headers["origin"]):
             response.headers[ALLOWED] = ", ".join([response.headers[ALLOWED], *own])
         return response
+
+
+def allow_origins(api: FastAPI, origins: Sequence[str]) -> None:
+    """Let pages of these origins send requests and read replies. Without any, no reply names an origin."""
+    if origins:
+        api.add_middleware(
+            BrowserAccess,
+            allow_origins=list(origins),
+            allow_methods=["GET", "POST", "DELETE"],
+            allow_headers=list(HEADERS),
+            expose_headers=list(SHOWN),
+        )

@@ -1,30 +1,23 @@
-"""The protocol over streamable HTTP, at `/mcp`: keys, limits and logs are those of every route.
-
-A page of another origin is refused, and without keys so is every name that is not this machine's: a page that has its
-name point here (DNS rebinding) gets nothing.
-"""
+"""The protocol over streamable HTTP, at `/mcp`: keys, limits, logs and the check of origins are those of every
+route."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
-from urllib.parse import urlsplit
 
 from fastapi import FastAPI
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
-from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from espalier.errors import Forbidden
-from espalier.server.admit.auth import is_loopback
-from espalier.server.asgi import Edge, LocalOnly
+from espalier.server.asgi import Edge, OriginGuard
 from espalier.server.http import errors
+from espalier.server.http.browsers import allow_origins
 from espalier.server.http.loading import Failed, Loading, beside
 from espalier.server.mcp.calls import ROUTE
 from espalier.server.mcp.protocol import Context, Found, make_server
@@ -67,19 +60,12 @@ def create_mcp_app(settings: ServerSettings, parts: Parts, failed: Failed | None
         root_path=settings.root_path,
     )
     api.include_router(health.router)
-    api.router.routes.append(Route(ROUTE, endpoint=Endpoint(manager, settings)))
+    api.router.routes.append(Route(ROUTE, endpoint=Endpoint(manager)))
     errors.install(api)
     # The last one added is the outermost.
-    if settings.cors_origins:
-        api.add_middleware(
-            CORSMiddleware,
-            allow_origins=list(settings.cors_origins),
-            allow_methods=["GET", "POST", "DELETE"],
-            allow_headers=["authorization", "content-type", "mcp-session-id", "mcp-protocol-version", "last-event-id"],
-            expose_headers=["mcp-session-id", "x-request-id"],
-        )
+    allow_origins(api, settings.cors_origins)
     api.add_middleware(Loading)
-    api.add_middleware(LocalOnly)
+    api.add_middleware(OriginGuard, settings=settings)
     api.add_middleware(Edge)
     api.add_middleware(logs.AccessLog)
     api.state.closing = False
@@ -89,38 +75,16 @@ def create_mcp_app(settings: ServerSettings, parts: Parts, failed: Failed | None
 class Endpoint:
     """The ASGI application of the route: who calls is found out here, for every message."""
 
-    def __init__(self, manager: StreamableHTTPSessionManager, settings: ServerSettings) -> None:
-        self._manager, self._settings = manager, settings
+    def __init__(self, manager: StreamableHTTPSessionManager) -> None:
+        self._manager = manager
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
-        check_origin(request, self._settings, needs_local_host=process_of(request).gate.is_open)
         caller = caller_of(request)
         process_of(request).gate.admit_cheap(caller)
         # A session belongs to the key that began it.
         scope["user"] = AuthenticatedUser(AccessToken(token="", client_id=caller.name, scopes=[]))
         await self._manager.handle_request(scope, receive, send)
-
-
-def check_origin(request: Request, settings: ServerSettings, *, needs_local_host: bool) -> None:
-    """Raises Forbidden for a page of another origin, and for another host's name where that must be this machine's."""
-    origin = request.headers.get("origin")
-    if origin and not _is_allowed(origin, settings):
-        raise Forbidden("pages of this origin may not call this server", hint="CORS_ORIGINS names those that may")
-    if needs_local_host and not is_loopback(re.sub(r":\d+$", "", request.headers.get("host", ""))):
-        raise Forbidden(
-            "this server has no API key, so it answers to its own machine only",
-            hint="set SECRET_TOKEN or API_KEYS_FILE",
-        )
-
-
-def _is_allowed(origin: str, settings: ServerSettings) -> bool:
-    if "*" in settings.cors_origins or origin in settings.cors_origins:
-        return True
-    try:
-        return is_loopback(urlsplit(origin).hostname or "")
-    except ValueError:
-        return False
 
 
 async def _find_process(ctx: Context) -> Found:

@@ -15,9 +15,10 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
-from espalier.errors import Cancelled
-from espalier.server.asgi import Edge, LocalOnly
+from espalier.errors import Cancelled, EspalierError
+from espalier.server.asgi import Edge, OriginGuard
 from espalier.server.http import errors
+from espalier.server.http.browsers import allow_origins
 from espalier.server.observe import logs
 from espalier.server.ports import Gate, TraceStore
 from espalier.server.process.deps import caller_of, request_id_of
@@ -25,7 +26,7 @@ from espalier.server.process.opening import open_gate, open_kept_store
 from espalier.server.process.pools import make_pools
 from espalier.server.proxy.exchange import ProxyExchange, Tracer, pass_only
 from espalier.server.proxy.forward import IncomingRequest, Outgoing, Upstream, make_client
-from espalier.server.proxy.keeping import MemoryStore, TraceKeeper
+from espalier.server.proxy.keeping import MemoryStore, TraceKeeper, file_limits
 from espalier.server.proxy.log.auto import auto_mode
 from espalier.server.proxy.log.mode import log_mode
 from espalier.server.proxy.playground import Playground, playground
@@ -80,7 +81,8 @@ def create_proxy_app(
     api.router.default = relay
     errors.install(api)
     # The last one added is the outermost.
-    api.add_middleware(LocalOnly)
+    allow_origins(api, settings.cors_origins)
+    api.add_middleware(OriginGuard, settings=settings)
     api.add_middleware(Edge)
     api.add_middleware(logs.AccessLog)
     return api
@@ -110,7 +112,7 @@ async def _open_process(
         pools=pools,
         store=store,
         upstream=upstream,
-        keeper=TraceKeeper(store, proxy.output_dir),
+        keeper=TraceKeeper(store, proxy.output_dir, limits=file_limits(settings)),
     )
 
 
@@ -144,9 +146,12 @@ async def relay(scope: Scope, receive: Receive, send: Send) -> None:
         else:
             async with process.gate.admit(caller):
                 await tracer.serve(exchange)
-    except Cancelled as leaving:
+    except EspalierError as error:
         if not outgoing.has_begun:
             raise
-        log.info("a reply was not finished: %s", leaving, extra={"fields": {"request_id": request_id}})
-        await outgoing.cut()
+        log.info("a reply was not finished: %s", error, extra={"fields": {"request_id": request_id}})
+        if isinstance(error, Cancelled):
+            await outgoing.cut()
+        elif not outgoing.has_ended:
+            await outgoing.fail(error)
         await asyncio.sleep(0)

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import httpx2
 from starlette.types import Message, Receive, Scope, Send
 
-from espalier.errors import Cancelled
+from espalier.errors import Cancelled, EspalierError
+from espalier.server.answering.stream_errors import write_error_event
 from espalier.server.http.errors import BadGateway, GatewayTimeout
 from espalier.server.http.leaving import unless_gone
 from espalier.server.http.wire import READ_SECONDS, cut
@@ -24,6 +26,12 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 CONNECTING = 3
 """How often a connection is tried that is not there in time."""
+MOST_REPLY = 256 * 2**20
+"""Bytes of a reply that is held to be traced."""
+MOST_HELD = 512 * 2**20
+"""The same of all replies at once."""
+MOST_EVENT = 64 * 2**20
+EVENTS = b"text/event-stream"
 
 
 class IncomingRequest:
@@ -88,16 +96,53 @@ class Heard:
                 self.body = None
 
 
+class HeldReply:
+    """What is held of one reply."""
+
+    def __init__(self, budget: ReplyBudget) -> None:
+        self._budget, self.size = budget, 0
+
+    def take(self, size: int) -> None:
+        """So many bytes more are held. Raises BadGateway beyond a limit."""
+        self.size += size
+        self._budget.held += size
+        if self.size > self._budget.most:
+            raise BadGateway(f"the reply has more than {self._budget.most:,} bytes", hint="a smaller --n-probs")
+        if self._budget.held > self._budget.total:
+            raise BadGateway(f"replies of more than {self._budget.total:,} bytes are traced at once", hint="try again")
+
+
+class ReplyBudget:
+    """Bytes of replies that the proxy holds: at most `most` of one, and `total` of all. Use from one event loop."""
+
+    def __init__(self, most: int = MOST_REPLY, total: int = MOST_HELD) -> None:
+        self.most, self.total, self.held = most, total, 0
+
+    @contextmanager
+    def reply(self) -> Iterator[HeldReply]:
+        """While open, what is held of a reply counts."""
+        held = HeldReply(self)
+        try:
+            yield held
+        finally:
+            self.held -= held.size
+
+
 class Outgoing:
-    """What is sent to the client. has_begun: whether the head of the reply is out. heard: takes it too."""
+    """What is sent to the client. has_begun: whether the head of the reply is out; has_ended: its last byte. heard:
+    takes it too."""
 
     def __init__(self, scope: Scope, send: Send) -> None:
         self._scope, self._send = scope, send
-        self.has_begun = False
+        self.has_begun = self.has_ended = False
         self.heard: Heard | None = None
+        self._is_stream, self._tail = False, b""
 
     async def begin(self, status: int, headers: Headers) -> None:
         self.has_begun = True
+        is_plain = value_of(headers, b"content-encoding") in (None, b"identity")
+        is_open = is_plain and value_of(headers, b"content-length") is None
+        self._is_stream = is_open and (value_of(headers, b"content-type") or b"").startswith(EVENTS)
         if self.heard is not None:
             self.heard.begins(status, headers)
         await self._sent({"type": "http.response.start", "status": status, "headers": headers})
@@ -105,7 +150,17 @@ class Outgoing:
     async def body(self, piece: bytes, *, more: bool = True) -> None:
         if self.heard is not None:
             self.heard.takes(piece)
+        self._tail, self.has_ended = (self._tail + piece[-2:])[-2:], not more
         await self._sent({"type": "http.response.body", "body": piece, "more_body": more})
+
+    async def fail(self, error: EspalierError) -> None:
+        """End a reply that has begun and cannot be finished: a stream by an error event, in the shape of its route; any
+        other, in which no error can stand, by the end of the connection."""
+        if not self._is_stream:
+            await self.cut()
+            return
+        gap = b"" if self._tail in (b"", b"\n\n") else b"\n\n"
+        await self.body(gap + write_error_event(error, self._scope["path"]), more=False)
 
     async def cut(self) -> None:
         """End the connection, so that the client sees that the reply is not whole."""
@@ -131,6 +186,7 @@ class Upstream:
         None leaves the client's. hides_key: whether the client's key is ours, and stays here. client: the caller's, who
         closes it."""
         self.client, self.url = client, httpx2.URL(url.rstrip("/") + "/")
+        self.budget = ReplyBudget()
         self._key, self._hides_key = key, hides_key or key is not None
 
     def request(self, scope: Scope, content: bytes | AsyncIterator[bytes] | None, headers: Headers) -> httpx2.Request:
@@ -223,20 +279,55 @@ async def pass_through(
                 pass
         answer = await upstream.open(upstream.request(scope, body() if has_body else None, headers))
         try:
-            await relay_reply(answer, outgoing)
+            await relay_reply(answer, outgoing, upstream)
         finally:
             await answer.aclose()
 
     await incoming.while_there(relay())
 
 
-async def relay_reply(answer: httpx2.Response, outgoing: Outgoing) -> None:
-    """Pass the reply on as it comes. If the server ends it early, the client's connection is cut."""
+async def relay_reply(answer: httpx2.Response, outgoing: Outgoing, upstream: Upstream) -> None:
+    """Pass the reply on as it comes. Raises BadGateway if the server ends it early."""
     await outgoing.begin(answer.status_code, passed_on(answer.headers.raw))
+    async for piece in pieces_of(answer, upstream):
+        await outgoing.body(piece)
+    await outgoing.body(b"", more=False)
+
+
+async def pieces_of(answer: httpx2.Response, upstream: Upstream) -> AsyncIterator[bytes]:
+    """The reply as it comes. Raises BadGateway if the server ends it early."""
     try:
         async for piece in answer.aiter_raw():
-            await outgoing.body(piece)
-    except httpx2.HTTPError:
-        await outgoing.cut()
-        raise Cancelled("the server behind the proxy has ended its reply early") from None
-    await outgoing.body(b"", more=False)
+            yield piece
+    except httpx2.HTTPError as error:
+        raise upstream.broken() from error
+
+
+async def read_whole(answer: httpx2.Response, upstream: Upstream, held: HeldReply) -> bytes:
+    """The whole reply. Raises BadGateway for one that is too long or ends early."""
+    body = bytearray()
+    async for piece in pieces_of(answer, upstream):
+        held.take(len(piece))
+        body += piece
+    return bytes(body)
+
+
+async def events_of(answer: httpx2.Response, upstream: Upstream, held: HeldReply) -> AsyncIterator[bytes]:
+    """The events of a stream with their line ends, and what follows the last one. Raises BadGateway for an event, or a
+    stream, that is too long, and if the server ends the reply early."""
+    rest, looked = bytearray(), 0  # looked: bytes in which there is no end of an event
+    async for piece in pieces_of(answer, upstream):
+        held.take(len(piece))
+        rest += piece
+        while (end := rest.find(b"\n\n", looked)) >= 0:
+            end += 2
+            while rest[end : end + 1] == b"\n":
+                end += 1
+            yield bytes(rest[:end])
+            del rest[:end]
+            looked = 0
+        looked = max(0, len(rest) - 1)
+        if len(rest) > MOST_EVENT:
+            raise BadGateway(f"an event of the stream has more than {MOST_EVENT:,} bytes", hint="a smaller --n-probs")
+    if rest:
+        yield bytes(rest)

@@ -1,4 +1,5 @@
-"""Keeps traces: in the store, and as files of the output folder; or the latest ones in memory.
+"""Keeps traces: in the store, and as files of the output folder; or the latest ones in memory. Files have the same
+limits of age and number as rows of the store.
 
 A file that cannot be written is logged, and the next one is tried again: the client's reply never waits for it, and
 never fails with it. It knows no model and no request.
@@ -8,12 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import re
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +24,20 @@ from pydantic_core import PydanticSerializationError, to_json
 
 from espalier.errors import EspalierError, InputError, OutputError
 from espalier.server.ports import TraceStore
+from espalier.server.settings import ServerSettings
 from espalier.store.ids import Ids, is_id
+from espalier.store.retention import Limits
 from espalier.store.traces import PREFIX, columns_of
 from espalier.trace.files import json_text, write_bytes
 
 log = logging.getLogger(__name__)
 UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 LONGEST = 80
+FILE = re.compile(r"combined_(\d{8}_\d{6}_\d{6})_.*\.json")
+"""Names of our files; what other programs write into the folder is left alone."""
+STAMP = "%Y%m%d_%H%M%S_%f"
+SWEEP_FILES = 100
+"""After so many new files, those over the limits are deleted."""
 
 
 class MemoryStore:
@@ -75,18 +85,34 @@ class MemoryStore:
             self._kept.clear()
 
 
-class TraceKeeper:
-    """Where the traces of a proxy go. folder: None for no files."""
+def file_limits(settings: ServerSettings) -> Limits:
+    """RETENTION_DAYS and RETENTION_ROWS, for files."""
+    days = settings.retention_days
+    return Limits(seconds=None if days is None else days * 86_400, rows=settings.retention_rows)
 
-    def __init__(self, store: TraceStore, folder: Path | None, *, clock: Callable[[], float] = time.time) -> None:
+
+class TraceKeeper:
+    """Where the traces of a proxy go. folder: None for no files. limits: of its files."""
+
+    def __init__(
+        self,
+        store: TraceStore,
+        folder: Path | None,
+        *,
+        limits: Limits | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         self._store, self._folder, self._clock = store, folder, clock
+        self._limits = limits or Limits()
+        self._new_files = count()
+        self._sweeping = threading.Lock()
 
     def path_of(self, request_id: str, *, index: int = 0) -> Path | None:
         """The file that the trace of this request will be: `combined_<time, UTC, with microseconds>_<request id>.json`;
         before the suffix `_<index>` for further outputs. No two requests have one id, so none replaces another's."""
         if self._folder is None:
             return None
-        moment = datetime.fromtimestamp(self._clock(), tz=UTC).strftime("%Y%m%d_%H%M%S_%f")
+        moment = datetime.fromtimestamp(self._clock(), tz=UTC).strftime(STAMP)
         return (
             self._folder
             / f"combined_{moment}_{UNSAFE.sub('-', request_id)[:LONGEST]}{f'_{index}' if index else ''}.json"
@@ -125,6 +151,8 @@ class TraceKeeper:
             if path is not None:
                 make_folder(path.parent)
                 write_bytes(path, indented(combined()))
+                if next(self._new_files) % SWEEP_FILES == 0:
+                    self.sweep()
                 return True
         except EspalierError as error:
             log.warning("a trace could not be written: %s", error, extra=fields)
@@ -135,6 +163,33 @@ class TraceKeeper:
             except EspalierError as error:
                 log.warning("a trace could not be stored: %s", error, extra=fields)
         return False
+
+
+    def sweep(self) -> int:
+        """Delete files over the limits, and return how many. One that cannot be deleted is logged. Blocks."""
+        if self._folder is None or not self._sweeping.acquire(blocking=False):
+            return 0
+        try:
+            names = sorted((name for name in os.listdir(self._folder) if FILE.fullmatch(name)), reverse=True)
+            rows, seconds = self._limits.rows, self._limits.seconds
+            oldest = ""
+            if seconds is not None:
+                oldest = datetime.fromtimestamp(self._clock() - seconds, tz=UTC).strftime(STAMP)
+            old = [n for i, n in enumerate(names) if (rows is not None and i >= rows) or stamp_of(n) < oldest]
+            for name in old:
+                (self._folder / name).unlink(missing_ok=True)
+        except OSError as error:
+            log.warning("old traces could not be deleted from %s: %s", self._folder, error.strerror or error)
+            return 0
+        finally:
+            self._sweeping.release()
+        return len(old)
+
+
+def stamp_of(name: str) -> str:
+    """The time in the name of one of our files."""
+    match = FILE.fullmatch(name)
+    return "" if match is None else match[1]
 
 
 def indented(data: Mapping[str, Any]) -> bytes:

@@ -25,7 +25,7 @@ from espalier.errors import Cancelled, EspalierError, UpstreamError
 from espalier.server.http.errors import BadGateway
 from espalier.server.proxy.again import AsksAgain
 from espalier.server.proxy.exchange import ProxyExchange
-from espalier.server.proxy.forward import Heard, relay_reply
+from espalier.server.proxy.forward import Heard, HeldReply, events_of, read_whole, relay_reply
 from espalier.server.proxy.headers import passed_on, value_of
 from espalier.server.proxy.learning import Learning
 from espalier.server.proxy.outliving import Outliving
@@ -52,8 +52,6 @@ MODEST = 16_384
 LEAST = 100
 MARGIN = 64
 UNTRUNCATED = 1000
-MOST_REPLY = 256 * 2**20
-MOST_EVENT = 64 * 2**20
 MOST_HEARD = 4 * 2**20
 """Of a reply that cannot be traced, whose text its trace says."""
 
@@ -105,7 +103,7 @@ class XRay:
         exchange.outgoing.heard = heard = Heard(MOST_HEARD)
         try:
             await exchange.pass_through(body)
-        except Cancelled:  # the client has left, or the server ended its reply early
+        except (Cancelled, BadGateway):  # the client has left, or the server ended its reply early
             if heard.is_reply:
                 self.outliving.begin(self._kept_untraceable(exchange, parsed, str(why), heard.body, is_cut=True))
             raise
@@ -201,17 +199,20 @@ class _TracedRequest:
         content, _seed = rewritten(self._asked, self._wanted, new_seed)
         without = (b"content-length", b"transfer-encoding", b"accept-encoding", b"expect")
         headers = [*passed_on(exchange.scope["headers"], without=without), (b"accept-encoding", b"identity")]
-        answer = await exchange.upstream.open(exchange.upstream.request(exchange.scope, content, headers))
+        upstream = exchange.upstream
+        answer = await upstream.open(upstream.request(exchange.scope, content, headers))
         try:
             kind = answer.headers.get("content-type", "")
             if answer.status_code != 200 or answer.headers.get("content-encoding", "identity") != "identity":
-                await relay_reply(answer, exchange.outgoing)
+                await relay_reply(answer, exchange.outgoing, upstream)
             elif kind.startswith("text/event-stream"):
-                await self._stream(answer)
+                with upstream.budget.reply() as held:
+                    await self._stream(answer, held)
             elif kind.startswith("application/json"):
-                await self._whole(answer)
+                with upstream.budget.reply() as held:
+                    await self._whole(answer, held)
             else:
-                await relay_reply(answer, exchange.outgoing)
+                await relay_reply(answer, exchange.outgoing, upstream)
         finally:
             await answer.aclose()
 
@@ -220,12 +221,9 @@ class _TracedRequest:
         if self._rest is not None:
             await self._trace(is_cut=self._rest)
 
-    async def _whole(self, answer: httpx2.Response) -> None:
+    async def _whole(self, answer: httpx2.Response, held: HeldReply) -> None:
         outgoing = self._exchange.outgoing
-        try:
-            raw = await _body(answer)
-        except httpx2.HTTPError as error:
-            raise self._exchange.upstream.broken() from error
+        raw = await read_whole(answer, self._exchange.upstream, held)
         try:
             raw, _ = await asyncio.to_thread(stripped, raw, self._asked, self._tolds)
         except UpstreamError as error:
@@ -239,7 +237,7 @@ class _TracedRequest:
         await outgoing.begin(answer.status_code, headers)
         await outgoing.body(raw, more=False)
 
-    async def _stream(self, answer: httpx2.Response) -> None:
+    async def _stream(self, answer: httpx2.Response, reply: HeldReply) -> None:
         outgoing = self._exchange.outgoing
         headers = passed_on(answer.headers.raw)
         if self._path is not None:
@@ -248,19 +246,18 @@ class _TracedRequest:
         held: list[bytes] = []
         ended = 0
         try:
-            async for event in _events(answer):
+            async for event in events_of(answer, self._exchange.upstream, reply):
                 made, is_end = self._event(event)
                 ended += is_end
                 if ended >= self._asked.outputs:
                     held.append(made)
                 else:
                     await outgoing.body(made)
-        except httpx2.HTTPError:
+        except BadGateway:
             for made in held:
                 await outgoing.body(made)
             await self._trace(is_cut=ended < self._asked.outputs)
-            await outgoing.cut()
-            raise Cancelled("the server behind the proxy has ended its reply early") from None
+            raise
         except (asyncio.CancelledError, Cancelled):  # the client has left, or does not read
             self._tracer.outliving.begin(self._keep_trace(is_cut=True))
             raise
@@ -369,30 +366,3 @@ def new_seed() -> int:
 def _encoding(exchange: ProxyExchange) -> bytes | None:
     encoding = value_of(exchange.scope["headers"], b"content-encoding")
     return None if encoding in (None, b"identity") else encoding
-
-
-async def _body(answer: httpx2.Response) -> bytes:
-    """The whole reply. Raises BadGateway for one that is too long, httpx2.HTTPError."""
-    body = bytearray()
-    async for piece in answer.aiter_raw():
-        body += piece
-        if len(body) > MOST_REPLY:
-            raise BadGateway(f"the reply has more than {MOST_REPLY} bytes", hint="a smaller --n-probs")
-    return bytes(body)
-
-
-async def _events(answer: httpx2.Response) -> AsyncIterator[bytes]:
-    """The events of a stream with their line ends, and what follows the last one."""
-    rest = bytearray()
-    async for piece in answer.aiter_raw():
-        rest += piece
-        while (end := rest.find(b"\n\n")) >= 0:
-            end += 2
-            while rest[end : end + 1] == b"\n":
-                end += 1
-            yield bytes(rest[:end])
-            del rest[:end]
-        if len(rest) > MOST_EVENT:
-            raise UpstreamError("an event of the stream is too long")
-    if rest:
-        yield bytes(rest)

@@ -176,6 +176,48 @@ def test_a_server_that_dies_in_mid_stream_leaves_no_reply_that_looks_whole(head)
         assert httpx2.get(url + "/traces").status_code == 200  # it goes on
 
 
+@pytest.mark.parametrize(
+    ("path", "error"),
+    [
+        ("/v1/chat/completions", b'data: {"error":{"message":'),
+        ("/v1/messages", b'event: error\ndata: {"type":"error","error":{'),
+        ("/v1/responses", b'event: error\ndata: {"type":"error","code":"bad_gateway"'),
+    ],
+)
+@pytest.mark.parametrize("begun", [b"data: 1\n\n", b"data: 1\n\ndata: {half"])
+def test_a_stream_that_the_server_ends_early_ends_with_an_error_event(path, error, begun):
+    async def answer(asked, writer):
+        head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+        writer.write(head + b"%x\r\n%s\r\n" % (len(begun), begun))
+        await writer.drain()
+
+    with behind(answer) as server, proxied(proxy_settings(server.url)) as url:
+        reply = httpx2.post(url + path, json={})
+    assert reply.status_code == 200
+    whole = begun if begun.endswith(b"\n\n") else begun + b"\n\n"
+    assert reply.content.startswith(whole + error)
+    assert b"has ended its reply early" in reply.content
+    assert reply.content.endswith(b"\n\n")
+
+
+def test_headers_about_origins_stay_behind_in_both_directions():
+    async def answer(asked, writer):
+        more = b"access-control-allow-origin: *\r\naccess-control-allow-credentials: true\r\ncontent-length: 2\r\n\r\n{}"
+        writer.write(OK + more)
+        await writer.drain()
+
+    with behind(answer) as server, proxied(proxy_settings(server.url)) as url:
+        own = {"origin": url, "sec-fetch-site": "same-origin", "access-control-request-method": "POST"}
+        reply = httpx2.post(url + "/x", headers=own, json={})
+        assert reply.status_code == 200
+        assert not [name for name in reply.headers if name.startswith("access-control-")]
+        sent = {name.lower() for name, _ in server.asked[0].headers}
+        assert not sent & {"origin", "sec-fetch-site", "access-control-request-method"}
+        assert httpx2.post(url + "/x", headers={"origin": "https://evil.example"}, json={}).status_code == 403
+        assert httpx2.get(url + "/props", headers={"host": "evil"}).status_code == 403
+        assert len(server.asked) == 1
+
+
 def test_a_client_that_leaves_ends_the_request_behind_the_proxy():
     async def answer(asked, writer):
         writer.write(OK + b"transfer-encoding: chunked\r\n\r\n")

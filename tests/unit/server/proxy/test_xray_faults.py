@@ -7,6 +7,7 @@ import contextlib
 import gzip
 import json
 import os
+import resource
 import shutil
 import socket
 import subprocess
@@ -14,7 +15,9 @@ import subprocess
 import httpx2
 import pytest
 
-from espalier.server.proxy import xray
+from espalier.server.http.errors import BadGateway
+from espalier.server.proxy import forward
+from espalier.server.proxy.forward import ReplyBudget
 from tests.proxies import OK, behind, files_of, proxied, proxy_settings
 from tests.unit.server.proxy.test_xray_mode import BODY, entry, llama
 
@@ -84,8 +87,9 @@ def test_a_server_that_falls_silent_in_mid_stream_is_cut_and_nothing_hangs():
 
     proxy = {"mode": "xray", "read_seconds": 0.3}
     with behind(streaming(write)) as server, proxied(proxy_settings(server.url, **proxy)) as url:
-        with pytest.raises(httpx2.HTTPError):
-            httpx2.post(url + "/completion", json=BODY | {"stream": True}, timeout=60)
+        reply = httpx2.post(url + "/completion", json=BODY | {"stream": True}, timeout=60)
+        last = reply.text.split("\n\n")[-2].removeprefix("data: ")
+        assert json.loads(last)["error"]["code"] == "bad_gateway"
         assert httpx2.post(url + "/completion", json=BODY).status_code == 200
         whole, cut = httpx2.get(url + "/traces").json()["data"]
         assert (whole["finish_reason"], cut["finish_reason"]) == ("stop", "cancelled")
@@ -111,11 +115,45 @@ def test_a_request_of_ten_megabytes_is_passed_on_untraced():
 
 
 def test_a_reply_beyond_the_limit_is_a_502_that_says_so(monkeypatch):
-    monkeypatch.setattr(xray, "MOST_REPLY", 200)
+    monkeypatch.setattr(ReplyBudget.__init__, "__defaults__", (200, 400))
     with behind(llama) as server, proxied(proxy_settings(server.url, mode="xray")) as url:
         reply = httpx2.post(url + "/completion", json=BODY)
     assert reply.status_code == 502
     assert "more than 200 bytes" in reply.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("kind", ["line", "events"])
+def test_an_endless_stream_ends_with_an_error_event_and_memory_stays(monkeypatch, kind):
+    """By a line that never ends, and by events that never do: what is held of them has a limit."""
+    monkeypatch.setattr(ReplyBudget.__init__, "__defaults__", (3_000_000, 4_000_000))
+    monkeypatch.setattr(forward, "MOST_EVENT", 1_000_000)
+
+    async def write(writer):
+        writer.write(b'data: {"content": "' if kind == "line" else b"")
+        while True:
+            writer.write(b"a" * 65536 if kind == "line" else event("a" * 1000) * 60)
+            await writer.drain()
+
+    with behind(streaming(write)) as server, proxied(proxy_settings(server.url, mode="xray")) as url:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        reply = httpx2.post(url + "/completion", json=BODY | {"stream": True}, timeout=60)
+        *_, last = [block for block in reply.text.split("\n\n") if block]
+        error = json.loads(last.removeprefix("data: "))["error"]
+        assert error["code"] == "bad_gateway"
+        assert ("1,000,000" if kind == "line" else "3,000,000") in error["message"]
+        assert server.asked[-1].gone.wait(60)
+        assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # kB
+        assert httpx2.post(url + "/completion", json=BODY).status_code == 200  # what was held is given back
+
+
+def test_what_is_held_of_all_replies_has_a_limit_too():
+    budget = ReplyBudget(most=10, total=15)
+    with budget.reply() as first:
+        first.take(10)
+        with budget.reply() as second, pytest.raises(BadGateway, match="more than 15 bytes are traced at once"):
+            second.take(6)
+        assert budget.held == 10
+    assert budget.held == 0
 
 
 def test_an_encoded_request_and_an_encoded_reply_pass_as_they_are():

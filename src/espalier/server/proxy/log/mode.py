@@ -18,7 +18,9 @@ from pathlib import Path
 import httpx2
 
 from espalier.errors import Cancelled, EspalierError
+from espalier.server.http.errors import BadGateway
 from espalier.server.proxy.exchange import ProxyExchange
+from espalier.server.proxy.forward import HeldReply, pieces_of, read_whole
 from espalier.server.proxy.headers import passed_on, value_of
 from espalier.server.proxy.log.linking import LinkDecision, Linking, Passing
 from espalier.server.proxy.log.window import Window
@@ -194,7 +196,8 @@ class _ProxyRequest:
         exchange = self._exchange
         without = (b"expect", b"transfer-encoding", b"content-length", b"accept-encoding")
         headers = [*passed_on(exchange.scope["headers"], without=without), (b"accept-encoding", b"identity")]
-        answer = await exchange.upstream.open(exchange.upstream.request(exchange.scope, body, headers))
+        upstream = exchange.upstream
+        answer = await upstream.open(upstream.request(exchange.scope, body, headers))
         try:
             is_plain = value_of(answer.headers.raw, b"content-encoding") in (None, b"identity")
             if answer.status_code != 200 or not is_plain:
@@ -205,17 +208,15 @@ class _ProxyRequest:
             elif answer.headers.get("content-type", "").startswith("text/event-stream"):
                 await self._relay(answer, bytearray())
             else:
-                await self._whole(answer)
+                with upstream.budget.reply() as held:
+                    await self._whole(answer, held)
         finally:
             await answer.aclose()
 
-    async def _whole(self, answer: httpx2.Response) -> None:
+    async def _whole(self, answer: httpx2.Response, held: HeldReply) -> None:
         """A reply that is no stream is traced before it is passed on, so that its header names a file that is there."""
         exchange = self._exchange
-        try:
-            raw = b"".join([piece async for piece in answer.aiter_raw()])
-        except httpx2.HTTPError as error:
-            raise exchange.upstream.broken() from error
+        raw = await read_whole(answer, exchange.upstream, held)
         is_kept = await asyncio.shield(self._keep(raw))
         headers = passed_on(answer.headers.raw, without=(b"content-length",))
         headers.append((b"content-length", str(len(raw)).encode()))
@@ -233,15 +234,14 @@ class _ProxyRequest:
             headers.append((HEADER, str(self._path).encode()))
         await outgoing.begin(answer.status_code, headers)
         try:
-            async for piece in answer.aiter_raw():
+            async for piece in pieces_of(answer, self._exchange.upstream):
                 if heard is not None and len(heard) <= MOST_REPLY:
                     heard += piece
                 await outgoing.body(piece)
-        except httpx2.HTTPError:
+        except BadGateway:
             if heard:
                 await asyncio.shield(self._keep(bytes(heard)))
-            await outgoing.cut()
-            raise Cancelled("the server behind the proxy has ended its reply early") from None
+            raise
         except (asyncio.CancelledError, Cancelled):  # the client has left, or does not read
             if heard:
                 self._keep(bytes(heard))
