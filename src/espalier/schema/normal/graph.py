@@ -20,7 +20,7 @@ from espalier.owners import owner
 from espalier.schema.form import Array, Boolean, Case, NodeId, Null, NumberForm, Object, Rest, String, Values, needed
 from espalier.schema.normal.assemble import assemble
 from espalier.schema.normal.branch import ANY_OF, EXACT, NO_CHOICES, NO_NEGATIONS, Branch, Overflow, grow
-from espalier.schema.normal.cases import led_to, trimmed
+from espalier.schema.normal.cases import has_value, led_to
 from espalier.schema.normal.facts import Contradiction
 from espalier.schema.normal.inspect import Inspector, stated
 from espalier.schema.normal.keywords.table import KeywordRules
@@ -85,6 +85,7 @@ class Graph:
         false.empty, false.raw, false.cases = True, (), ()
         anything.empty, anything.raw, anything.cases = False, GENERIC, GENERIC
         self._ids: dict[frozenset[SchemaLiteral], NodeId] = {frozenset(): ANYTHING}
+        self._of_one: dict[SchemaLiteral, NodeId] = {}
         self._current = anything
         self._joined = 0
 
@@ -94,6 +95,13 @@ class Graph:
 
     def node(self, literals: tuple[SchemaLiteral, ...]) -> NodeId:
         """The node of the values that satisfy all of these. Raises LimitExceeded."""
+        if len(literals) == 1:
+            if (number := self._of_one.get(literals[0])) is None:
+                number = self._of_one[literals[0]] = self._node(literals)
+            return number
+        return self._node(literals)
+
+    def _node(self, literals: tuple[SchemaLiteral, ...]) -> NodeId:
         demands = frozenset([literal for literal in literals if literal.constant <= 0])
         known = self._ids.get(demands)
         if known is not None:
@@ -266,7 +274,7 @@ class Graph:
 
     def _is_possible(self, node: NodeId) -> bool:
         """Whether some case has a value, counting only nodes that are known to have one."""
-        return any(trimmed(case, self._is_unproven, FALSE) is not None for case in self.raw(node))
+        return any([has_value(case, self._is_unproven, FALSE) for case in self.raw(node)])
 
     def _is_unproven(self, node: NodeId) -> bool:
         return self.nodes[node].empty is not False
