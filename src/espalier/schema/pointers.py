@@ -28,7 +28,8 @@ class DanglingPointer(LookupError):
 
 def escape(step: str | int) -> str:
     """One step as a pointer spells it: `~` becomes `~0`, `/` becomes `~1`."""
-    return str(step).replace("~", "~0").replace("/", "~1")
+    text = str(step)
+    return text.replace("~", "~0").replace("/", "~1") if "~" in text or "/" in text else text
 
 
 def unescape(step: str) -> str:
@@ -37,7 +38,9 @@ def unescape(step: str) -> str:
 
 def below(pointer: str, *steps: str | int) -> str:
     """The pointer to a value below."""
-    return pointer + "".join(f"/{escape(step)}" for step in steps)
+    for step in steps:
+        pointer = f"{pointer}/{escape(step)}"
+    return pointer
 
 
 def split(pointer: str) -> list[str]:

@@ -40,11 +40,18 @@ def rest_of_character(nodes: Utf8, at: int) -> int:
 
 def least_bytes(node: Node, of_rule: Callable[[str], int]) -> int:
     """The least number of bytes that an expression reads, at least ENDLESS where it matches nothing."""
+    cost = _plain_cost(node, of_rule)
+    if cost is not None:
+        return cost
+    if isinstance(node, Sequence):
+        total = 0
+        for item in node.items:
+            if (cost := _plain_cost(item, of_rule)) is None:
+                break
+            total += cost
+        else:
+            return min(total, ENDLESS)
     match node:
-        case Literal(text):
-            return len(text.encode())
-        case RuleRef(name):
-            return of_rule(name)
         case CharClass() | AnyChar():
             nodes = utf8_edges(node.scalars())
             return rest_of_character(nodes, 0) if nodes and nodes[0] else ENDLESS
@@ -63,6 +70,15 @@ def least_bytes(node: Node, of_rule: Callable[[str], int]) -> int:
                 return least_bytes(inner, of_rule)
 
     return min(fold(node, visit), ENDLESS)
+
+
+def _plain_cost(node: Node, of_rule: Callable[[str], int]) -> int | None:
+    """What an expression costs that says so itself; None for others, whose parts have to be looked at."""
+    if type(node) is Literal:
+        return len(node.text) if node.text.isascii() else len(node.text.encode())
+    if type(node) is RuleRef:
+        return of_rule(node.name)
+    return 0 if type(node) is Repeat and not node.min else None
 
 
 def narrowed(words: tuple[bytes, ...], at: int) -> dict[int, tuple[bytes, ...]]:

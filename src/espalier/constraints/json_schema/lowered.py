@@ -101,8 +101,15 @@ class LoweredSchema:
     def check(self, use: Use) -> None:
         """Raises UnsupportedError if this use would leave a keyword unenforced that the spec does not allow to be
         checked afterwards."""
+        if not self.expansion.left_out and all(self._is_watched(gap, use) for gap in self.gaps(use)):
+            return  # a contract has an entry for each keyword, and here none of them would say "checked"
         contract = self._with_remarks(use, self.expansion.contract, (), self.gaps(use))
         contract.check("checked" if self.spec.allow == "checked" else ())
+
+    def _is_watched(self, gap: Remark, use: Use) -> bool:
+        """Whether a matcher watches what the rules or the grammar leave open."""
+        is_watchable = use in ("alone", "watched") and (gap.keyword == "uniqueItems" or gap.text == NAMES)
+        return is_watchable and self.items is not None
 
     def start(self) -> LazyState:
         """The first position of the valid documents, explored on demand. Raises as `automaton` does."""
@@ -130,9 +137,8 @@ class LoweredSchema:
             else:
                 general.setdefault(note.keyword, {})[note.text] = None
         for gap in gaps:
-            watched = (gap.keyword == "uniqueItems" or gap.text == NAMES) and self.items is not None
-            if not (watched and use in ("alone", "watched")):
-                text = f"{gap.text}; {ALONE}" if watched else gap.text
+            if not self._is_watched(gap, use):
+                text = f"{gap.text}; {ALONE}" if self._is_watched(gap, "alone") else gap.text
                 changes += [(at, "checked", text) for at in self.expansion.places_of(gap.pointer, gap.keyword)]
         if use in ("alone", "watched") and self.items is not None and self.unique is None:
             for pointer in self.items.narrowed:

@@ -15,7 +15,7 @@ from functools import partial
 from math import ceil, floor
 from typing import Any
 
-from espalier.automata.lazy.linear import Cost, Edges, Linear, State, Table, nearest
+from espalier.automata.lazy.linear import ENDLESS, Cost, Edges, Linear, State, Table, nearest
 from espalier.grammar.ast import NEVER, Literal, Node
 from espalier.schema.form import Array, Boolean, Case, NodeId, Null, NumberForm, Values
 from espalier.schema.lowering.layout import Layout
@@ -119,7 +119,7 @@ class ArrayRules:
                 more = self.book.counted(many, max(0, least - 1), None if most is None else most - 1)
                 row.append((join(self._item(others, 0, context), join(more, self._close(1, context))), 1))
         edges.append(row)
-        return _table(edges)
+        return _PlainArray(rows=edges, ends=[state == 1 for state in range(len(edges))])
 
     def _item(self, item: Node, written: int, context: RuleContext) -> Node:
         before = self.layout.between(context.depth) if written else self.layout.first(context.depth)
@@ -339,5 +339,14 @@ class _Sets(_ArrayAutomaton):
         return row
 
 
-def _table(edges: list[list[tuple[Node, int]]]) -> Table:
-    return Table(rows=edges, ends=[state == 1 for state in range(len(edges))])
+class _PlainArray(Table):
+    """States 0 and 1 are before and after the brackets; the edges of all others lead to the next one, or to 1."""
+
+    def least(self, cost: Cost) -> Callable[[State], int]:
+        rows = self.rows
+        bytes_left = [ENDLESS] * len(rows)
+        bytes_left[1] = 0
+        for state in (*reversed(range(2, len(rows))), 0):
+            for label, target in rows[state]:
+                bytes_left[state] = min(bytes_left[state], cost(label) + bytes_left[target])
+        return bytes_left.__getitem__  # type: ignore[return-value]  # its states are numbers

@@ -370,16 +370,20 @@ class MemberChain:
             i += 1
         return range(i, past)
 
-    def member_costs(self, cost: Cost) -> list[int]:
-        """The least number of bytes of each member, without the separator before it."""
+    def member_costs(self, cost: Cost, *, optional: bool = True) -> list[int]:
+        """The least number of bytes of each member, without the separator before it. optional: whether those of members
+        that are not required are wanted; else they are 0."""
         colon = cost(self.colon)
-        return [len(member.key.encode()) + colon + cost(member.value) for member in self.members]
+        return [
+            len(member.key.encode()) + colon + cost(member.value) if optional or member.required else 0
+            for member in self.members
+        ]
 
     def least(self, cost: Cost) -> Callable[[State], int]:
         count, layout, depth = len(self.members), self._layout, self._depth
-        costs = self.member_costs(cost)
         first, between = cost(layout.first(depth)), cost(layout.between(depth))
         if self._most is None and not self._least and not self._others.demands:
+            costs = self.member_costs(cost, optional=False)
             close, empty = cost(layout.last(depth)) + 1, cost(layout.blank) + 1
             needed = [0] * (count + 1)  # bytes of the required properties from here on, each with a separator
             for i in reversed(range(count)):
@@ -395,6 +399,7 @@ class MemberChain:
                 return needed[i] - between + first + close if self._needed[i] else empty
 
             return plain
+        costs = self.member_costs(cost)
         prices = self._others.prices(cost)
 
         def ending(written: int, met: int) -> int:

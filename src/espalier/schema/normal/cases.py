@@ -101,6 +101,16 @@ def string(facts: StringFacts, excluded: list[Any]) -> String:
     )
 
 
+def has_value(case: Case, empty: Empty, false: NodeId) -> bool:
+    """Whether `trimmed` leaves a value; where that is plain to see, nothing is built."""
+    if isinstance(case, Object):
+        if case.max_properties is None and not case.min_properties and not case.demands:
+            return not any([prop.required and empty(prop.node) for prop in case.properties])
+    elif not isinstance(case, Array) or (case.min_items == 0 and not case.contains):
+        return True
+    return trimmed(case, empty, false) is not None
+
+
 def trimmed(case: Case, empty: Empty, false: NodeId) -> Case | None:
     """The case without the parts that lead to empty nodes; None where no value is left."""
     if isinstance(case, Object):

@@ -210,7 +210,12 @@ class ObjectFacts(Facts):
 
     def settle(self, inspector: Inspector) -> None:
         for name in self.unsettled:
-            if name in self.required and (why := inspector.contradiction(self.literals(name))) is not None:
+            if name not in self.required:
+                continue
+            literals = self.literals(name)
+            if len(literals) == 1 and literals[0].constant == 0:
+                continue  # nothing that it could contradict
+            if (why := inspector.contradiction(literals)) is not None:
                 raise Contradiction(*why, self.required[name])
         self.unsettled.clear()
         if self.size.most is not None and len(self.required) > self.size.most:

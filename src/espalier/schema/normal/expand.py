@@ -50,6 +50,7 @@ class Expansion:
         self._graph = Graph(Inspector(self._table, ValueJudge(self._table)))
         self._lock = WorkLock(is_paced=True)
         self._contract: Contract | None = None
+        self._left: dict[str, str] | None = None
         top = self._table.literal(store.main.root, None, True)
         self._root = self._graph.node((top,))
         self._graph.settle(self._root)
@@ -79,15 +80,26 @@ class Expansion:
         """One verdict for each keyword. Expands every node that can be reached."""
         with self._lock:
             if self._contract is None:
+                left = self.left_out
+                self._contract = contract_of(
+                    self._store, self._table.reached, self._graph.judged, left, formats=self._table.formats
+                )
+        return self._contract
+
+    @property
+    def left_out(self) -> dict[str, str]:
+        """The keywords that the normal form leaves out, by their pointers, and why: the contract says "checked" of
+        these and, before a backend lowers it, of no others but those below a `not`. Expands every node that can be
+        reached."""
+        with self._lock:
+            if self._left is None:
                 left: dict[str, str] = {}
                 for node in self._reachable():
                     for what, note in self._graph.nodes[node].left.items():
                         for pointer in what.all_origins() if isinstance(what, SchemaLiteral) else (what,):
                             left.setdefault(pointer, note)
-                self._contract = contract_of(
-                    self._store, self._table.reached, self._graph.judged, left, formats=self._table.formats
-                )
-        return self._contract
+                self._left = left
+        return self._left
 
     @property
     def closes(self) -> bool:

@@ -12,20 +12,21 @@ Nothing here is safe to share between threads: `expand.py` holds the lock.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from typing import Any
 
 from espalier.errors import LimitExceeded, RegexError, UnsupportedError
+from espalier.owners import owner
 from espalier.schema.form import Array, Boolean, Case, NodeId, Null, NumberForm, Object, Rest, String, Values, needed
 from espalier.schema.normal.assemble import assemble
 from espalier.schema.normal.branch import ANY_OF, EXACT, NO_CHOICES, NO_NEGATIONS, Branch, Overflow, grow
-from espalier.schema.normal.cases import led_to, trimmed
+from espalier.schema.normal.cases import has_value, led_to
 from espalier.schema.normal.facts import Contradiction
 from espalier.schema.normal.inspect import Inspector, stated
 from espalier.schema.normal.keywords.table import KeywordRules
 from espalier.schema.normal.literals import SchemaLiteral
 from espalier.schema.read.documents import Subschema
-from espalier.schema.read.values import TYPES, key
+from espalier.schema.read.values import OBJECT, TYPES, key
 from espalier.time_limit import check as check_time
 
 MAX_CASES = 512
@@ -47,6 +48,11 @@ GENERIC: tuple[Case, ...] = (
 )
 """The cases of ANYTHING."""
 _GENERIC = frozenset(GENERIC)
+SCALAR = frozenset(("type", "low", "high", "multiple", "min_length", "max_length", "pattern", "format"))
+"""Operations that lead to no other node: what they say of arrays and objects is at most that there may be some."""
+MAX_SCALARS = 10_000
+_SCALARS: dict[Hashable, tuple[Case, ...]] = {}
+"""The cases of nodes of such operations alone, none of them empty, for all schemas of the process."""
 UNJUDGED = "some of the values could not be judged"
 
 
@@ -79,6 +85,7 @@ class Graph:
         false.empty, false.raw, false.cases = True, (), ()
         anything.empty, anything.raw, anything.cases = False, GENERIC, GENERIC
         self._ids: dict[frozenset[SchemaLiteral], NodeId] = {frozenset(): ANYTHING}
+        self._of_one: dict[SchemaLiteral, NodeId] = {}
         self._current = anything
         self._joined = 0
 
@@ -88,6 +95,13 @@ class Graph:
 
     def node(self, literals: tuple[SchemaLiteral, ...]) -> NodeId:
         """The node of the values that satisfy all of these. Raises LimitExceeded."""
+        if len(literals) == 1:
+            if (number := self._of_one.get(literals[0])) is None:
+                number = self._of_one[literals[0]] = self._node(literals)
+            return number
+        return self._node(literals)
+
+    def _node(self, literals: tuple[SchemaLiteral, ...]) -> NodeId:
         demands = frozenset([literal for literal in literals if literal.constant <= 0])
         known = self._ids.get(demands)
         if known is not None:
@@ -119,10 +133,18 @@ class Graph:
         """The cases of a node; they may lead to empty nodes. Raises SchemaError, UnsupportedError, LimitExceeded."""
         known = self.nodes[node]
         if known.raw is None:
+            if (key := self._scalar_key(known)) is not None and (cases := _SCALARS.get(key)) is not None:
+                known.raw = known.cases = cases
+                known.empty = False
+                return cases
             before, self._current = self._current, known
             known.running = True
             try:
                 known.raw = self._expand(known)
+                if key is not None and known.raw and not known.left and not known.reasons:
+                    if len(_SCALARS) >= MAX_SCALARS:
+                        _SCALARS.clear()
+                    _SCALARS[key] = known.raw
             except RegexError as error:
                 where = self.pointer(node) or "the top"
                 message = f"a pattern at {where} cannot be used: {error.message}"
@@ -134,6 +156,17 @@ class Graph:
                 known.running = False
                 self._current = before
         return known.raw
+
+    def _scalar_key(self, node: GraphNode) -> Hashable | None:
+        """What the cases of a node depend on if a schema of scalar keywords alone says all of it; None for others."""
+        if len(node.literals) != 1:
+            return None
+        (literal,) = node.literals
+        if not literal.positive or not all([name in SCALAR for name, _ in literal.ops]):
+            return None
+        if self.inspector.table.closed and self.inspector.types(node.literals) & OBJECT:
+            return None
+        return literal.ops, owner()
 
     def _expand(self, node: GraphNode) -> tuple[Case, ...]:
         values, undecided = self.inspector.finite(node.literals)
@@ -241,7 +274,7 @@ class Graph:
 
     def _is_possible(self, node: NodeId) -> bool:
         """Whether some case has a value, counting only nodes that are known to have one."""
-        return any(trimmed(case, self._is_unproven, FALSE) is not None for case in self.raw(node))
+        return any([has_value(case, self._is_unproven, FALSE) for case in self.raw(node)])
 
     def _is_unproven(self, node: NodeId) -> bool:
         return self.nodes[node].empty is not False

@@ -47,8 +47,9 @@ def object_fails(branch: Branch, literal: SchemaLiteral, value: Any) -> list[Alt
 
 def required_holds(branch: Branch, literal: SchemaLiteral, value: Any) -> None:
     at = literal.subschema.at("required")
+    assert isinstance(branch.facts, ObjectFacts)
     for name in value:
-        branch.run((("require", name, at),))
+        branch.facts.require(name, at)
 
 
 def required_fails(branch: Branch, literal: SchemaLiteral, value: Any) -> list[Alternative] | None:

@@ -43,8 +43,9 @@ def within(
 ) -> SchemaLiteral:
     """The literal of a subschema of `literal`, or of one that it refers to. keyword: the keyword that negates the
     subschema, where `literal` itself is positive."""
-    origin = literal.subschema.at(keyword) if literal.positive else literal
-    return branch.table.literal(subschema, literal, positive, origin)
+    if positive:
+        return branch.table.literal(subschema, literal, True)
+    return branch.table.literal(subschema, literal, False, literal.subschema.at(keyword) if literal.positive else literal)
 
 
 def least(keyword: str) -> tuple[Holds, Fails]:
