@@ -153,7 +153,7 @@ class _ListReasons:
 
     def _from_start(self, read: bytes) -> State | None:
         """The state after these bytes at the beginning of a text."""
-        state: State | None = self.machine.start()
+        state: State | None = self.machine.start
         for byte in read:
             state = None if state is None else self.machine.step(state, byte)
         return state
