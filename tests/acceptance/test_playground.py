@@ -137,7 +137,7 @@ def test_every_kind_of_constraint_is_generated_with_its_example(demo, visit, kin
     assert page.inner_text("#status").startswith("Done: ")
     assert page.locator("#tokens [data-i]").count() == int(page.inner_text("#status").split()[1])
     verdict = page.locator("#stats .stat").first.inner_text()
-    assert re.search(r"in total: (negligible|mild|strong|forced)", page.inner_text("#stats"))
+    assert re.search(r"in total: (negligible|mild|strong|extreme)", page.inner_text("#stats"))
     assert ("Valid" in verdict) == (kind not in ("none", "grammar"))
     assert page.inner_text("#text").strip()
     if kind != "none":

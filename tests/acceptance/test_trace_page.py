@@ -2,10 +2,11 @@
 chosen, searched, sorted and saved is what the trace says."""
 
 import csv
-import dataclasses
 import io
 import json
+import re
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -101,8 +102,8 @@ def test_a_click_pins_and_the_address_selects(open_page):
 def test_the_panel_says_which_member_removed_how_much(open_page):
     trace = sample_trace(10)
     shares = (("all_of[0].json_object", 0.25), ("all_of[1].<b>ban</b>", 0.5), ("all_of", 0.0))
-    steps = (dataclasses.replace(trace.steps[0], removed_by=shares), *trace.steps[1:])
-    page = open_page(dataclasses.replace(trace, steps=steps), "#t0")
+    steps = (replace(trace.steps[0], removed_by=shares), *trace.steps[1:])
+    page = open_page(replace(trace, steps=steps), "#t0")
     said = page.locator("#panel .shares").inner_text()
     assert "25.0%" in said
     assert "all_of[1].<b>ban</b>" in said
@@ -229,7 +230,7 @@ def test_a_row_of_the_costs_shows_its_tokens_and_the_table_sorts(open_page):
     rows = page.locator("#costs tbody tr")
     assert rows.count() == len(told)
     by_tax = sorted(told, key=lambda path: -told[path]["tax_nats"])
-    assert rows.nth(0).locator("th").inner_text() == (by_tax[0] or "(its keys and punctuation)")
+    assert rows.nth(0).locator("th").inner_text() == (by_tax[0] or "(keys and punctuation)")
     page.locator("#costs [data-by=tokens] button").click()
     counts = [int(text) for text in page.locator("#costs tbody td:nth-of-type(1)").all_inner_texts()]
     assert counts == sorted((round(cost["tokens"]) for cost in told.values()), reverse=True)
@@ -302,7 +303,7 @@ def test_faults_come_first_and_remedies_are_text(open_page):
 
 def test_how_it_was_decoded_and_what_was_taken_back_is_said(open_page):
     weighing = {"log_weight": -12.5, "ess": 5.25, "particles": 8, "acceptance": 0.5, "log_z": -9.0}
-    trace = dataclasses.replace(
+    trace = replace(
         sample_trace(20),
         strategy="smc",
         decoding={"strategy": "smc", "particles": 8},
@@ -318,8 +319,8 @@ def test_how_it_was_decoded_and_what_was_taken_back_is_said(open_page):
     for words in (
         "smc",
         "particles 8",
-        "score \u22123.500",
-        "log weight \u221212.5",
+        "score \u22123.50",
+        "log weight \u221212.50",
         "50.0%",
         "closed by budget",
         "<i>no</i>",
@@ -333,11 +334,11 @@ def test_bounds_are_never_shown_as_exact(open_page):
         step |= {"bounds": [0.25, 1.0], "exactness": "bounded", "allowed_count": 0, "z_sampled": None}
     page = open_page(render(data), "#t3")
     panel = page.locator("#panel").inner_text()
-    assert "at least 25.0% and at most 100%" in panel
-    assert "at least 0.288 nats" in panel
+    assert "at least 25.0% and at most 100.0%" in panel
+    assert "at least 0.29 nats" in panel
     assert "0 allowed" not in panel, "what nobody counted is no count"
     assert panel.count("not known") >= 4
-    assert "at least 5.754 nats" in page.locator("#stats").inner_text()  # -20 ln 0.75
+    assert "at least 5.75 nats" in page.locator("#stats").inner_text()  # -20 ln 0.75
     assert "at least 25.0%" in page.locator("#stats").inner_text()
 
 
@@ -367,7 +368,7 @@ def test_two_traces_stand_side_by_side_and_where_they_part_is_marked(open_page):
     assert page.locator("#texts .same").count() == 2 * apart
     change = b.total_tax_nats - a.total_tax_nats
     row = page.locator("#totals tbody tr").nth(0).inner_text()
-    assert f"{abs(change):.3f} nats" in row
+    assert f"{abs(change):.2f} nats" in row
     page.locator("#a0").click()
     page.keyboard.press("ArrowRight")
     assert page.locator("#step-head").inner_text().startswith("Step 1 of 0–39 and 0–49")
@@ -403,26 +404,61 @@ def test_one_sentence_then_the_output_then_costs_and_the_settings_last_and_folde
     trace = sample_trace(20)
     page = open_page(render(trace.to_json(), findings=[]))
     said = page.locator("#sentence").inner_text()
-    assert "the constraint cost" in said
-    assert said.rstrip().endswith(("negligible.", "mild.", "strong.", "forced."))
+    assert said.startswith("The most expensive token is ")
+    assert said.rstrip().endswith(("negligible.", "mild.", "strong.", "extreme."))
     order = ("#sentence", "#split", "#where", "#chart-card", "#settings")
     tops = [page.locator(one).bounding_box()["y"] for one in order]
     assert tops == sorted(tops)
     assert not page.locator("#about").is_visible()
 
 
-def test_the_sentence_says_what_was_wanted_first_and_what_it_cost(open_page):
+def test_the_page_opens_at_the_most_expensive_step_and_its_sentence_leads_with_it(open_page):
+    trace, worst = sample_trace(40), 18
+    steps = [replace(step, tax_nats=9.0) if i == worst else step for i, step in enumerate(trace.steps)]
+    trace = replace(trace, steps=tuple(steps))
+    taxes = [step.tax_nats for step in trace.steps]
+    assert trace.steps[0].tax_nats > 0, "the first is not free of cost, and is not where the page opens"
+    page = open_page(trace)
+    assert current(page) == worst
+    assert selected_chip(page) == str(worst)
+    said = page.locator("#sentence").inner_text()
+    assert said.startswith(f"The most expensive token is at step {worst}: ")
+    assert f"({max(taxes):.2f} of {sum(taxes):.2f} nats in all)" in said
+
+
+def selected_chip(page):
+    return page.locator("#tokens .now").get_attribute("data-i")
+
+
+def test_the_sentence_says_when_the_constraint_cost_nothing(open_page):
     data = as_json(sample_trace(3))
     for step in data["steps"]:
-        step |= {"was_changed": False}
-    data["steps"][0] |= {"was_changed": True}
-    data["summary"]["total_tax_nats"] = 1.3
+        step |= {"was_changed": False, "tax_nats": 0.0, "removed_mass": 0.0}
+    data["summary"] |= {"total_tax_nats": 0.0, "worst_tokens": []}
     said = open_page(render(data)).locator("#sentence").inner_text()
-    assert said.startswith("The model wanted ")
-    assert "; the constraint pushed it to " in said
-    assert said.endswith(
-        " at the first token. After that it agreed: the constraint cost 1.3 nats in all, which is mild."
-    )
+    assert said == "The constraint cost nothing in 3 tokens: it allowed what the model wanted."
+
+
+def test_a_column_has_one_unit(open_page):
+    page = open_page(sample_trace(40), "#t0")
+    for place, form in (("#panel table td.p > span", r"[<>]?\d+\.\d%"), (".costs td:nth-child(3)", r"<?\d+\.\d\d")):
+        cells = [text for text in page.locator(place).all_inner_texts() if text not in ("–", "cut", "forbidden")]
+        assert cells
+        assert all(re.fullmatch(form, text) for text in cells), cells
+    taxes = page.locator("#worst .cost").all_inner_texts()
+    assert all(re.fullmatch(r"<?\d+\.\d\d nats", text) for text in taxes), taxes
+
+
+def test_the_list_of_a_summary_trace_is_laid_out_as_that_of_its_steps(open_page):
+    data = as_json(sample_trace(40))
+    lefts = []
+    for steps in (data["steps"], []):
+        page = open_page(render(data | {"steps": steps}))
+        lefts.append([page.locator(f"#worst li:nth-child(2) {part}").bounding_box()["x"] for part in (".chip", ".at", ".where")])
+        rights = {round(box["x"] + box["width"]) for box in map(lambda one: one.bounding_box(), page.locator("#worst .cost").all())}
+        assert len(rights) == 1, "the costs are a column"
+    assert lefts[0][0] < lefts[0][1] < lefts[0][2]
+    assert lefts[1][0] < lefts[1][1] < lefts[1][2]
 
 
 def test_breakers_of_dry_are_shown_as_they_are(open_page):

@@ -171,7 +171,7 @@ def _places(what: str, table: Mapping[str, Mapping[str, float]]) -> Iterator[str
     yield f"{what:<38}{'tokens':>10}{'nats':>12}{'removed':>12}"
     by_cost = sorted(table.items(), key=lambda cost: -cost[1]["tax_nats"])
     for name, path_cost in by_cost[:PLACES]:
-        shown = clip(name or "(its keys and punctuation)", 37)
+        shown = clip(name or "(keys and punctuation)", 37)
         yield f"{shown:<38}{path_cost['tokens']:>10.0f}{path_cost['tax_nats']:>12.2f}{path_cost['removed_mass']:>12.1%}"
     if len(by_cost) > PLACES:
         yield f"and {len(by_cost) - PLACES} more"

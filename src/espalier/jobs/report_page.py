@@ -35,7 +35,7 @@ def render(report: Mapping[str, Any], *, title: str = "Batch report", traces: st
             ("path", "#items", "#tokens", "#nats", "#removed"),
             (
                 (
-                    (path or "(its keys and punctuation)", False),
+                    (path or "(keys and punctuation)", False),
                     (cost["items"], True),
                     (f"{cost['tokens']:.0f}", True),
                     (f"{cost['tax_nats']:.2f}", True),

@@ -1,7 +1,7 @@
 /* The chart of a trace: a bar of tax per step, and a line for the running total. inspector.js precedes this file in the
    same module. It draws steps into an element, and reports the step under the pointer. */
 
-const CHART = { height: 132, top: 14, bottom: 4, left: 34, right: 46 };
+const CHART = { height: 132, top: 14, bottom: 4, left: 34, right: 58 };
 const UNITS = [0.25, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000];
 
 /* After each step, the sum so far in nats. */

@@ -34,7 +34,7 @@ export function costTables(steps, paths, summary) {
   return Object.fromEntries(Object.entries({ path: byPath, rule: byRule }).filter(([, rows]) => rows.length));
 }
 
-const nameOf = (kind, key) => (kind === "path" && key === "" ? "(its keys and punctuation)" : key);
+const nameOf = (kind, key) => (kind === "path" && key === "" ? "(keys and punctuation)" : key);
 const natsOf = (tax) => (Number.isFinite(tax) ? num(tax) : "∞");
 
 /* Draws into node. select: called with the name and the steps of a row, or null. */
@@ -112,13 +112,14 @@ export function drawWorst(node, steps, summary, paths, go) {
   const taxed = steps.map((step, i) => [taxOf(step), i]).filter(([tax]) => tax > 0).sort((a, b) => b[0] - a[0] || a[1] - b[1]);
   const rows = steps.length
     ? taxed.slice(0, WORST_TOKENS).map(([tax, i]) => ({ i, tax, token: steps[i].token, path: paths?.[i], limit: limitOf(steps[i]) }))
-    : (summary.worst_tokens || []).map((one) => ({ i: null, tax: one.tax_nats ?? Infinity, token: { bytes: [], text: one.text }, path: one.path, limit: "" }));
+    : (summary.worst_tokens || []).map((one) => ({ i: null, step: one.step, tax: one.tax_nats ?? Infinity, token: { bytes: [], text: one.text }, path: one.path, limit: "" }));
   if (!rows.length) return false;
   node.replaceChildren(h("div", { class: "row" }, h("h2", {}, "Most expensive tokens")), h("ol", { class: "worst" }, rows.map((row) => {
-    const label = [chip(row.token), h("span", { class: "cost" }, row.limit, natsOf(row.tax), h("small", {}, " nats"))];
+    const at = row.i ?? row.step;
+    const label = [chip(row.token), h("small", { class: "at" }, `step ${at}`), h("span", { class: "cost" }, row.limit, natsOf(row.tax), h("small", {}, " nats"))];
     const place = row.path !== null && row.path !== undefined && h("code", { class: "where" }, visible(nameOf("path", row.path)));
-    if (row.i === null) return h("li", {}, label, place);
-    const link = h("a", { href: `#t${row.i}` }, label, h("span", { class: "sr" }, `, step ${row.i}`));
+    if (row.i === null) return h("li", {}, h("span", { class: "entry" }, label), place);
+    const link = h("a", { class: "entry", href: `#t${row.i}` }, label);
     link.addEventListener("click", (event) => {
       event.preventDefault();
       go(row.i);

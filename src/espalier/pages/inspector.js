@@ -18,24 +18,21 @@ export const s = (tag, attrs, ...children) => build(document.createElementNS(SVG
 
 // ---------------------------------------------------------------- numbers
 
-const sci = (x) => x.toExponential(1).replace("e+", "e").replace("-", x < 0 ? "−" : "-");
 export const count = (n) => n.toLocaleString("en-US");
 export const many = (n, word) => `${count(n)} ${word}${n === 1 ? "" : "s"}`;
 
+/* One form for all probabilities, so that a column has one unit: percent with one digit after the point. */
 export function prob(p) {
   if (p === null || p === undefined) return "none";
-  if (p <= 0) return "0";
-  if (p >= 1) return "100%";
-  if (p >= 0.9995) return ">99.9%";
-  if (p >= 0.0995) return `${(100 * p).toFixed(1)}%`;
-  return p >= 0.001 ? `${(100 * p).toFixed(2)}%` : sci(p);
+  if (p <= 0) return "0.0%";
+  if (p >= 1) return "100.0%";
+  return p < 0.0005 ? "<0.1%" : p >= 0.9995 ? ">99.9%" : `${(100 * p).toFixed(1)}%`;
 }
 
+/* One form for nats, bits and logarithms: two digits after the point. */
 export function num(x) {
-  const a = Math.abs(x);
-  if (a < 5e-10) return "0";
-  if (a < 0.001) return sci(x);
-  return x.toFixed(a < 10 ? 3 : a < 1000 ? 1 : 0).replace("-", "−");
+  if (Math.abs(x) < 0.005) return Math.abs(x) < 5e-10 ? "0.00" : x < 0 ? ">−0.01" : "<0.01";
+  return x.toFixed(2).replace("-", "−");
 }
 export const nats = (x, infinite) => (x === null || x === undefined ? infinite : `${num(x)} nats`);
 /* The word for a tax per token. scale: [[least nats, word], ...], from trace/measure.py. */
@@ -158,6 +155,11 @@ export const massOf = (step) => Math.max(0, (step.bounds ? step.bounds[0] : step
 /* In nats; Infinity if all mass was removed. */
 export const taxOf = (step) =>
   step.bounds ? -Math.log1p(-massOf(step)) : step.tax_nats === null || step.tax_nats === undefined ? Infinity : Math.max(0, step.tax_nats);
+/* The most expensive step, the first of equals; null if none cost anything. */
+export function worstStep(steps) {
+  const worst = steps.reduce((most, step, i) => (taxOf(step) > taxOf(steps[most]) ? i : most), 0);
+  return steps.length && taxOf(steps[worst]) > 0 ? worst : null;
+}
 /* Whether the number of allowed tokens is known: a reply or a log alone does not tell, and then it is 0. */
 const knowsAllowed = (step) => !(step.bounds && !step.allowed_count);
 /* The text before a figure of removed mass: empty if it is exact. */
@@ -212,7 +214,7 @@ function stages(step) {
 }
 
 function bar(candidate) {
-  const cell = h("td", { class: "p" }, h("span", {}, prob(candidate.prob)));
+  const cell = h("td", { class: "p", title: String(candidate.prob) }, h("span", {}, prob(candidate.prob)));
   cell.style.setProperty("--p", Math.max(0, Math.min(1, candidate.prob || 0)));
   return cell;
 }
@@ -385,9 +387,9 @@ export function inspector({ list, panel, onShow = () => {}, onPin = () => {}, ke
     show();
   }
 
-  /* Where a look at a whole text begins: at the first step whose top choice was blocked. */
+  /* Where a look at a whole text begins: at the most expensive step. */
   function settle() {
-    if (!isTouched && chips.length) place(forbidden[0] ?? 0);
+    if (!isTouched && chips.length) place(worstStep(steps) ?? forbidden[0] ?? 0);
     show();
   }
 

@@ -1,8 +1,6 @@
-/* One plain sentence about a trace: what the model wanted first and did not get, and what the constraint cost. inspector.js
-   and about.js precede this file in the same module. It knows no thresholds: scale is [[least nats, word], ...], from
+/* One plain sentence about a trace: which token cost most and why, and what the constraint cost in all. inspector.js and
+   about.js precede this file in the same module. It knows no thresholds: scale is [[least nats, word], ...], from
    trace/measure.py. */
-
-const stepWord = (i) => (i === 0 ? "at the first token" : `at step ${i}`);
 
 /* The nodes of the sentence; none where nothing was generated. */
 export function sentence(trace, scale) {
@@ -11,15 +9,16 @@ export function sentence(trace, scale) {
   if (!total) return [];
   if (!meta.constraint) return ["No constraint held: the model wrote what it wanted."];
   const tax = totalTax(trace);
-  const cost = Number.isFinite(tax.nats)
-    ? `the constraint cost ${tax.limit}${tax.nats.toFixed(tax.nats < 10 ? 1 : 0)} nats in all, which is ${wordOf(tax.nats / total, scale)}.`
-    : "the constraint forced a token that the model held for impossible.";
-  if (!steps.some((step) => step.pre_masking.length)) return [`In ${many(total, "token")} ${cost}`];
-  const blocked = steps.flatMap((step, i) => (isForbidden(step) && step.pre_masking.length ? [i] : []));
-  if (!blocked.length) return ["The model’s top choice was never blocked; ", cost];
-  const [i] = blocked, step = steps[i], wish = step.pre_masking[0];
-  const rest = blocked.length - 1;
-  const after = rest ? `After that its top choice was blocked at ${count(rest)} of ${many(total - i - 1, "token")}; ` : "After that it agreed: ";
-  return [i ? `For ${many(i, "token")} the model got its top choice. It then wanted ` : "The model wanted ", chip(wish), ` (${prob(wish.prob)}); the constraint pushed it to `,
-    chip(step.token), ` ${stepWord(i)}. ${after}`, cost];
+  const word = wordOf(tax.nats / total, scale);
+  const cost = Number.isFinite(tax.nats) ? `${tax.limit}${nats(tax.nats)}` : "∞ nats";
+  const i = worstStep(steps);
+  if (i === null && !summary.worst_tokens?.length) return [`The constraint cost nothing in ${many(total, "token")}: it allowed what the model wanted.`];
+  if (i === null || !steps[i].pre_masking.length) return [`In ${many(total, "token")} the constraint cost ${cost}, which is ${word}.`];
+  const step = steps[i], [wish] = step.pre_masking;
+  const share = Number.isFinite(taxOf(step)) ? `${limitOf(step)}${num(taxOf(step))} of ${cost} in all` : "the model held it for impossible";
+  const why = isForbidden(step) ? ["the model wanted ", chip(wish), ` (${prob(wish.prob)}), and the constraint pushed it to `, chip(step.token)]
+    : ["the model got ", chip(step.token), `, and the constraint removed ${limitOf(step)}${prob(massOf(step))} of the probability of other tokens`];
+  const blocked = steps.filter((one) => isForbidden(one)).length;
+  const rest = blocked ? `Its top choice was blocked at ${count(blocked)} of ${many(total, "token")}; ` : "Its top choice was never blocked; ";
+  return [i ? `The most expensive token is at step ${i}: ` : "The most expensive token is the first: ", why, ` (${share}). `, rest, `the cost is ${word}.`].flat();
 }

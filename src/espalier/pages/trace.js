@@ -49,7 +49,6 @@
   $("costs").hidden = costs === null;
   $("worst").hidden = !drawWorst($("worst"), steps, summary, paths, go);
   $("where").hidden = $("costs").hidden && $("worst").hidden;
-  $("where").classList.toggle("alone", $("costs").hidden || $("worst").hidden);
 
   const title = $("title").textContent;
   const copying = ["Copy the output", () => copied(trace.text), "Copied."];
@@ -58,7 +57,7 @@
     $("chart-card").hidden = true;
     $("split").replaceWith(h("section", { class: "card" }, h("h2", {}, "Output"),
       trace.text ? h("pre", { class: "whole", tabindex: "0" }, visible(trace.text)) : h("p", { class: "note" }, "Nothing was generated."),
-      summary.total_steps ? h("p", { class: "note" }, "Only sums were recorded for this run, not its steps.") : null));
+      summary.total_steps ? h("p", { class: "note" }, "Only sums were recorded for this run, not its steps.") : null), $("where"));
     drawExports($("exports"), trace.text ? [copying, whole] : [whole]);
     return;
   }

@@ -18,7 +18,7 @@ from espalier.tokens.mask import Logits
 
 T = TypeVar("T", bound=np.generic)
 
-SCALE: tuple[tuple[float, str], ...] = ((0.0, "negligible"), (0.1, "mild"), (0.7, "strong"), (4.6, "forced"))
+SCALE: tuple[tuple[float, str], ...] = ((0.0, "negligible"), (0.1, "mild"), (0.7, "strong"), (4.6, "extreme"))
 """The least nats of tax per token, and the word: up to a tenth, half and 99 % of the probability was removed."""
 
 

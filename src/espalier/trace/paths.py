@@ -35,12 +35,12 @@ def document_start(constraint: Mapping[str, Any] | None, text: str) -> int | Non
     skipped = _answer_start(constraint, text)
     if skipped is None:
         return None
-    starts = (document_start(member, text[skipped:]) for member in _members(constraint))
+    starts = (document_start(member, text[skipped:]) for member in member_specs(constraint))
     start = next((start for start in starts if start is not None), None)
     return None if start is None else len(text[:skipped].encode()) + start
 
 
-def _members(constraint: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+def member_specs(constraint: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """The specs that a spec holds, alone or in a list, whatever the field is called."""
     for value in constraint.values():
         for member in value if isinstance(value, list | tuple) else (value,):

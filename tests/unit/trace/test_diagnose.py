@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -199,7 +200,6 @@ def test_a_top_choice_that_is_blocked_at_the_first_token_names_its_remedies():
     assert "'Sure' (97%)" in found.message
     assert [one.action for one in found.remedies] == [
         "schema_in_prompt",
-        "let_it_think",
         "prose_first",
         "natural_layout",
         "another_strategy",
@@ -211,7 +211,71 @@ def test_a_top_choice_that_is_blocked_at_the_first_token_names_its_remedies():
 @pytest.mark.parametrize(("place", "code"), [("na", "rename_keys"), ("Ada", "widen")])
 def test_a_tax_that_sits_in_one_place_names_the_place_and_its_remedies(place, code):
     document = ['{"', "na", "me", '": "', "Ada", '", "age": ', "3", "}"]
-    found = diagnose(trace([step(one, tax=2.5 if one == place else 0.1) for one in document] + [END]))
+    schema = {"kind": "json_schema", "schema": {"properties": {"name": {"enum": ["Bob"]}}}}
+    found = diagnose(trace([step(one, tax=2.5 if one == place else 0.1) for one in document] + [END], constraint=schema))
     (one,) = [one for one in found if one.code == "one_place"]
     assert one.evidence["path"] == ("" if place == "na" else "/name")
     assert code in [remedy.action for remedy in one.remedies]
+
+
+@pytest.mark.parametrize(
+    ("schema", "said"),
+    [
+        ({"enum": ["red", "green"]}, "add to the enum at /name ('red', 'green') what the model wants, such as 'Ada'"),
+        ({"$ref": "#/$defs/colour"}, "add to the enum at /name ('red') what the model wants, such as 'Ada'"),
+        ({"anyOf": [{"enum": ["red"]}, {"type": "null"}]}, "add to the enum"),
+        ({"const": "red"}, "allow more than the one value of /name: an enum instead of const"),
+        ({"type": "string", "pattern": "x", "maxLength": 3}, "widen pattern and maxLength of /name"),
+        ({"type": "string"}, "allow null at /name where the prompt does not tell the value"),
+        ({"type": ["string", "null"]}, None),
+        ({}, None),
+    ],
+)
+def test_the_remedy_for_an_expensive_value_is_one_that_its_schema_has_room_for(schema, said):
+    document = ['{"', "name", '": "', "red", '"', "}"]
+    steps = [step(one, wish=("Ada", 0.9) if one == "red" else None, tax=3.0 if one == "red" else 0.1) for one in document]
+    whole = {"properties": {"name": schema}, "$defs": {"colour": {"enum": ["red"]}}}
+    found = diagnose(trace([*steps, END], constraint={"kind": "json_schema", "schema": whole}))
+    (one,) = [one for one in found if one.code == "one_place"]
+    widening = [remedy.about for remedy in one.remedies if remedy.action == "widen"]
+    assert len(widening) == (said is not None)
+    assert all(text.startswith(said or "") for text in widening)
+
+
+WORDLIST = {"kind": "wordlist", "lang": "en", "top": 300}
+
+
+@pytest.mark.parametrize("constraint", [WORDLIST, {"kind": "all_of", "members": [WORDLIST, {"kind": "ban"}]}])
+def test_a_word_that_the_list_lacks_is_named_with_its_flag(constraint):
+    steps = [step("the"), step(" fo"), step("od", wish=("x", 0.8), tax=2.0), step(" is", wish=('{"', 0.8)), END]
+    found = [one for one in diagnose(trace(steps, constraint=constraint)) if one.code == "word_not_listed"]
+    assert [one.message for one in found] == ["“fox” is not in the list"]
+    assert found[0].steps == (2,)
+    (remedy,) = found[0].remedies
+    assert remedy.said("cli") == "allow the word: --vocab-extra fox"
+    assert remedy.said("http") == 'allow the word: "extra": ["fox"] in the word list'
+    actions = {remedy.action for one in diagnose(trace(steps, constraint=constraint)) for remedy in one.remedies}
+    assert not actions & {"widen", "schema_in_prompt", "natural_layout", "prose_first", "let_it_think"}
+
+
+def test_thinking_is_a_remedy_only_where_the_model_knows_how():
+    first = step("{", wish=("Sure", 0.9), tax=2.0)
+    thinks = dataclasses.replace(first, pre_masking=(*first.pre_masking, candidate("<think>", 0.01, allowed=False)))
+    for steps, names in (([first], False), ([thinks], True)):
+        (found,) = diagnose(trace([*steps, step("}"), END]))
+        assert ("let_it_think" in [remedy.action for remedy in found.remedies]) is names
+
+
+@pytest.mark.parametrize(
+    ("sampling", "how"),
+    [
+        ({}, "--strategy smc"),
+        ({"top_k": 20}, "--strategy smc, --target truncated"),
+        ({"top_p": 0.9}, "--strategy smc, --target truncated"),
+        ({"temperature": 0.0}, None),
+    ],
+)
+def test_another_strategy_is_named_only_as_it_would_be_taken(sampling, how):
+    (found,) = diagnose(trace([step("{", wish=("Sure", 0.9), tax=2.0), step("}"), END], sampling=sampling))
+    ways = [remedy.how("cli") for remedy in found.remedies if remedy.action == "another_strategy"]
+    assert ways == ([how] if how else [])

@@ -84,7 +84,7 @@ def screen(report: dict[str, Any]) -> list[str]:
     if report["by_path"]:
         lines += ["", f"{'path':<34}{'items':>8}{'tokens':>10}{'nats':>12}{'removed':>12}"]
         for path, finding in list(report["by_path"].items())[:PATHS]:
-            name = clip(shown(path) or "(its keys and punctuation)", 33)
+            name = clip(shown(path) or "(keys and punctuation)", 33)
             lines.append(
                 f"{name:<34}{finding['items']:>8}{finding['tokens']:>10.0f}{finding['tax_nats']:>12.2f}{finding['removed_mass']:>12.1%}"
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from itertools import product
 
@@ -32,6 +33,7 @@ from espalier.lexicon.languages import (
     language,
 )
 
+WORD = re.compile(r"[^\W\d_]+")
 MAX_APOSTROPHES = 6
 """The most apostrophes in one word; each has two spellings, so every one doubles the spellings of the word."""
 
@@ -138,3 +140,20 @@ class _ListReasons:
 
     def rule_position(self, state: State) -> RulePosition:
         return self._name, None
+
+    def reason(self, state: State, read: bytes, refused: bytes) -> str | None:
+        """Names the word, where the token shows one: "fox" for " fox"."""
+        token = (read + refused).decode("utf-8", "replace")
+        word = next((word for word in WORD.finditer(token) if len(token[: word.end()].encode()) > len(read)), None)
+        if word is None or len(token[: word.start()].encode()) > len(read):
+            return None  # what is refused stands before the word
+        begins = word.start() > 0 or self._from_start(read) == state
+        said = "is not in the list" if begins else "continues no word of the list"
+        return f"“{word[0]}” {said}"
+
+    def _from_start(self, read: bytes) -> State | None:
+        """The state after these bytes at the beginning of a text."""
+        state: State | None = self.machine.start
+        for byte in read:
+            state = None if state is None else self.machine.step(state, byte)
+        return state

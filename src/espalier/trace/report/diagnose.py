@@ -7,13 +7,15 @@ need them find nothing, and `diagnose` says so.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from espalier.chat.reasoning import REASONING
 from espalier.trace.records import Candidate, StepRecord, Trace
 from espalier.trace.report import findings as f
-from espalier.trace.report.findings import Finding, Remedy
+from espalier.trace.report.findings import Finding
+from espalier.trace.report.fitting import fit, walk_specs, widen
 
 SPACE_TOKENS = 12
 SPACE_BYTES = 48
@@ -43,6 +45,10 @@ PLACE_SHARE = 0.6
 PLACE_NATS = 2.0
 """One path is to blame from this share of at least so many nats on."""
 SHOWN = 8
+LAST_WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*$")
+LEAST_LETTERS = 3
+SHOWN_WORDS = 3
+"""Words named as missing in a word list: of so many letters, since one token may be the beginning of a word."""
 MARKERS = frozenset(text.encode() for style in REASONING.values() for text in (style.start, style.end))
 ENDS = ("</s>", "<eos>", "<|endoftext|>", "<|im_end|>", "<|eot_id|>", "<end_of_turn>", "<|end|>", "<turn|>")
 """Texts of end tokens, if the trace itself does not show one."""
@@ -53,30 +59,12 @@ Rule = Callable[[Trace], Iterator[Finding]]
 def diagnose(trace: Trace) -> list[Finding]:
     """All findings: faults first, then costs, then notes; each group in the order of the text."""
     findings = [
-        replace(finding, remedies=tuple(remedy for remedy in finding.remedies if _helps(remedy, trace)))
+        replace(finding, remedies=fit(finding.remedies, trace))
         for rule in RULES
         for finding in rule(trace)
     ]
     order = ("fault", "cost", "note")
     return sorted(findings, key=lambda finding: (order.index(finding.severity), finding.steps[:1] or (math.inf,)))
-
-
-def _helps(remedy: Remedy, trace: Trace) -> bool:
-    """Whether the remedy applies to such a constraint and is not in force already."""
-    spec = trace.constraint or {}
-    if remedy in (
-        f.SHOW_THE_SCHEMA,
-        f.OWN_ORDER,
-        f.BOUNDED_WHITESPACE,
-        f.NATURAL_LAYOUT,
-        f.BOUND_NUMBERS,
-        f.RENAME_KEYS,
-    ):
-        has_schema = spec.get("kind") not in ("gbnf", "regex", "choice", "wordlist")
-        return has_schema and remedy.change.get("whitespace", "") != spec.get("whitespace")
-    if remedy.action in ("another_strategy", "jump"):
-        return trace.strategy == "mask"
-    return True
 
 
 def _whitespace_loops(trace: Trace) -> Iterator[Finding]:
@@ -247,14 +235,20 @@ def _first(trace: Trace) -> Iterator[Finding]:
         if not step.pre_masking or step.tax_nats <= 0:
             continue
         wish = _wish(step)
-        if _forbidden(step) and wish.prob >= SURE and wish.bytes not in MARKERS and not _ends(wish, trace):
+        if _forbidden(step) and wish.prob >= SURE and not _marks(wish) and not _ends(wish, trace):
             yield Finding(
                 code="blocked_at_once",
                 severity="cost",
                 message=f"the model wanted to begin with {wish.text!r} ({wish.prob:.0%}), not with {step.text!r}",
                 steps=(step.step,),
                 evidence={"wanted": wish.text, "prob": wish.prob, "tax_nats": step.tax_nats},
-                remedies=(f.SHOW_THE_SCHEMA, f.LET_IT_THINK, f.PROSE_FIRST, f.NATURAL_LAYOUT, f.ANOTHER_STRATEGY),
+                remedies=(
+                    f.SHOW_THE_SCHEMA,
+                    *((f.LET_IT_THINK,) if any(_marks(other) for other in step.pre_masking) else ()),
+                    f.PROSE_FIRST,
+                    f.NATURAL_LAYOUT,
+                    f.ANOTHER_STRATEGY,
+                ),
             )
         return
 
@@ -270,7 +264,7 @@ def _one_place(trace: Trace) -> Iterator[Finding]:
         return
     is_container = any(other != path and other.startswith(f"{path}/") for other in table)
     name = f"the keys and punctuation of {path or 'the document'}" if is_container else path
-    advice = (f.RENAME_KEYS, f.OWN_ORDER, f.NATURAL_LAYOUT) if is_container else (f.WIDEN,)
+    advice = (f.RENAME_KEYS, f.OWN_ORDER, f.NATURAL_LAYOUT) if is_container else widen(trace, path, _wish_at(trace, path))
     yield Finding(
         code="one_place",
         severity="cost",
@@ -284,7 +278,7 @@ def _one_place(trace: Trace) -> Iterator[Finding]:
 def _reasoning(trace: Trace) -> Iterator[Finding]:
     for step in _with_wish(trace):
         wish = _wish(step)
-        if _forbidden(step) and wish.prob >= LIKELY and (wish.bytes or wish.text.encode()) in MARKERS:
+        if _forbidden(step) and wish.prob >= LIKELY and _marks(wish):
             yield Finding(
                 code="reasoning_suppressed",
                 severity="cost",
@@ -294,6 +288,30 @@ def _reasoning(trace: Trace) -> Iterator[Finding]:
                 remedies=(f.LET_IT_THINK,),
             )
             return
+
+
+def _unlisted_words(trace: Trace) -> Iterator[Finding]:
+    """Words that the model wanted and that a word list does not have, as far as one token tells the word."""
+    if not any(spec["kind"] == "wordlist" for spec in walk_specs(trace.constraint)):
+        return
+    words: dict[str, list[int]] = {}
+    text = ""
+    for step in trace.steps:
+        if step.pre_masking and _forbidden(step) and _wish(step).prob >= LIKELY:
+            wanted = text + _wish(step).bytes.decode("utf-8", "replace")
+            word = LAST_WORD.search(wanted)
+            if word and word.end() - word.start() >= LEAST_LETTERS:
+                words.setdefault(word[0], []).append(step.step)
+        text += step.bytes.decode("utf-8", "replace")
+    for word, steps in list(words.items())[:SHOWN_WORDS]:
+        yield Finding(
+            code="word_not_listed",
+            severity="cost",
+            message=f"“{word}” is not in the list",
+            steps=_first_steps(steps),
+            evidence={"word": word, "steps": len(steps)},
+            remedies=(f.allow_word(word),),
+        )
 
 
 def _not_recorded(trace: Trace) -> Iterator[Finding]:
@@ -330,6 +348,7 @@ RULES: tuple[Rule, ...] = (
     _fights,
     _one_place,
     _reasoning,
+    _unlisted_words,
     _not_recorded,
     _not_known,
 )
@@ -371,6 +390,19 @@ def _wish(step: StepRecord) -> Candidate:
 
 def _forbidden(step: StepRecord) -> bool:
     return not _wish(step).allowed
+
+
+def _marks(candidate: Candidate) -> bool:
+    """Whether a candidate begins or ends reasoning."""
+    return (candidate.bytes or candidate.text.encode()) in MARKERS
+
+
+def _wish_at(trace: Trace, path: str) -> str | None:
+    """What the model wanted at the most expensive token of a value, without quotes and layout."""
+    costs = trace.by_token()
+    at = [i for i, cost in enumerate(costs) if cost.path == path and trace.steps[i].pre_masking]
+    worst = max(at, key=lambda i: costs[i].tax_nats, default=None)
+    return None if worst is None else _wish(trace.steps[worst]).text.strip(' "\n\t,:') or None
 
 
 def _ends(candidate: Candidate, trace: Trace) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -109,9 +111,8 @@ PROSE_FIRST = Remedy(
 RENAME_KEYS = Remedy(
     action="rename_keys", about="name the keys as the model would, or put first the key that it writes first"
 )
-WIDEN = Remedy(
-    action="widen", about="widen what is allowed there: add to the enum what the model wants, or allow null or text"
-)
+BOUNDS = ("pattern", "format", "minimum", "maximum", "multipleOf", "minLength", "maxLength", "minItems", "maxItems")
+"""Keywords of a schema that `widen` names where they stand."""
 SHOW_THE_SCHEMA = Remedy(
     action="schema_in_prompt", about="show the model the schema: {how}", change={"schema_in_prompt": True}
 )
@@ -148,6 +149,23 @@ LESS_CONFLICT = Remedy(
     action="less_conflict",
     about="members that rule each other out late cost rewinds: make one of them regular, or join them into one grammar",
 )
+
+
+def allow_word(word: str) -> Remedy:
+    """Add a word to a word list."""
+    quoted = shlex.quote(word)
+    return Remedy(
+        action="extra_word",
+        about="allow the word: {how}",
+        others={
+            "cli": f"--vocab-extra {quoted}",
+            "python": f"extra=({word!r},) of the word list",
+            "http": f'"extra": [{json.dumps(word, ensure_ascii=False)}] in the word list',
+            "tool": f'"extra": [{json.dumps(word, ensure_ascii=False)}] in the word list',
+        },
+    )
+
+
 RECORD_STEPS = Remedy(
     action="record_steps",
     about="record them: {how}",
