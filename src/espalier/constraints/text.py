@@ -16,8 +16,8 @@ from espalier.constraints import slow_patterns
 from espalier.constraints.base import Compiled
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.matching.automaton import automaton_of, compile_grammar, compile_source
-from espalier.constraints.matching.limited import compile_limited
 from espalier.constraints.matching.spelling import check_grammar, check_spelled
+from espalier.constraints.matching.token_limits import compile_limited
 from espalier.constraints.spec import Choice, Gbnf, JsonObject, Regex, Spec
 from espalier.constraints.to_gbnf import NO_COUNTING, refused
 from espalier.constraints.verdict import Verdict

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 from espalier.grammar.ast import EMPTY, Grammar, Literal, Node, Repeat, Rule, RuleRef, alt, fold, seq
 from espalier.grammar.lark.tokens import LarkToken
 
-SchemaGrammar: TypeAlias = Callable[[Any], Grammar]
+SchemaConverter: TypeAlias = Callable[[Any], Grammar]
 """The grammar of a schema's documents. Raises SchemaError and its kin, UnsupportedError for what no grammar holds."""
 MAX_CHUNKS = 20_000
 """Parts of the text of one `%regex`."""
@@ -29,7 +29,7 @@ SPLITS: Mapping[str, Callable[[Any], list[Any]]] = {
 }
 
 
-def schema_rules(token: LarkToken, schema_grammar: SchemaGrammar | None, name: str) -> list[Rule]:
+def schema_rules(token: LarkToken, schema_grammar: SchemaConverter | None, name: str) -> list[Rule]:
     """The rules of `%json`, the first with this name, the others with names that begin with it."""
     if schema_grammar is None:
         raise token.refuse(token.text)

@@ -33,7 +33,7 @@ from espalier.grammar.ast import (
 )
 from espalier.grammar.check import validate
 from espalier.grammar.lark.imported import COMMON
-from espalier.grammar.lark.literals import SchemaGrammar, schema_rules, substring_expression, substring_rules
+from espalier.grammar.lark.literals import SchemaConverter, schema_rules, substring_expression, substring_rules
 from espalier.grammar.lark.preferred import preferred, widths
 from espalier.grammar.lark.tokens import LarkToken, split_tokens
 from espalier.grammar.regex.parse import parse_regex
@@ -68,7 +68,7 @@ class _RuleAttributes:
     max_tokens: int | None = None
 
 
-def read_lark(source: str, schema_grammar: SchemaGrammar | None = None) -> LarkGrammar:
+def read_lark(source: str, schema_grammar: SchemaConverter | None = None) -> LarkGrammar:
     """Reads a Lark grammar. `schema_grammar` makes the grammar of a schema in `%json`, which is refused without it.
     Raises GrammarError for text that is no Lark grammar, UnsupportedError naming a construct that cannot be translated
     exactly, each with the line; and what `schema_grammar` raises."""
@@ -76,7 +76,7 @@ def read_lark(source: str, schema_grammar: SchemaGrammar | None = None) -> LarkG
 
 
 class _LarkReader:
-    def __init__(self, source: str, schema_grammar: SchemaGrammar | None) -> None:
+    def __init__(self, source: str, schema_grammar: SchemaConverter | None) -> None:
         self._schema_grammar = schema_grammar
         self._mentioned: dict[str, None] = {}
         self._tokens = split_tokens(source)

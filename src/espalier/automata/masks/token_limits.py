@@ -38,7 +38,7 @@ MAX_MOVES = 100_000
 """Tokens whose next state is remembered; past that all are forgotten."""
 
 
-class Visit(NamedTuple):
+class RuleVisit(NamedTuple):
     """Stacks in one visit of a rule. rule: its number, OUTSIDE for none. count: tokens that began in the visit."""
 
     rule: int
@@ -46,14 +46,14 @@ class Visit(NamedTuple):
     stacks: Stacks
 
 
-class LimitedState(NamedTuple):
+class TokenLimitState(NamedTuple):
     """visits: by rule and count. pending: bytes that the last character of the text still lacks."""
 
-    visits: tuple[Visit, ...]
+    visits: tuple[RuleVisit, ...]
     pending: int
 
 
-class LimitedMachine:
+class TokenLimitMachine:
     """A `Machine` over a network whose rules with a limit are called by their names. Thread-safe."""
 
     def __init__(self, network: Network, limits: Mapping[str, int], vocab: Vocab, trie: TokenTrie) -> None:
@@ -65,18 +65,18 @@ class LimitedMachine:
         self._vocab = vocab
         self._most = list(limits.values())
         self._owner = _owners(network, list(limits))
-        self._masks: ByteCache[LimitedState, Mask] = ByteCache(CACHE_BYTES)
-        self._moves: dict[tuple[LimitedState, int], LimitedState | None] = {}
+        self._masks: ByteCache[TokenLimitState, Mask] = ByteCache(CACHE_BYTES)
+        self._moves: dict[tuple[TokenLimitState, int], TokenLimitState | None] = {}
         start = {(rule, 0): part for rule, part in self._split(self.inner.start).items()}
         self.start = self._end_token(start, 0)
 
-    def accepts(self, state: LimitedState) -> bool:
+    def accepts(self, state: TokenLimitState) -> bool:
         return any(visit.stacks.accepting for visit in state.visits)
 
-    def least(self, state: LimitedState) -> int:
+    def least(self, state: TokenLimitState) -> int:
         return min(visit.stacks.least for visit in state.visits)
 
-    def mask(self, state: LimitedState) -> Mask:
+    def mask(self, state: TokenLimitState) -> Mask:
         mask = self._masks.get(state)
         if mask is None:
             mask = reduce(np.bitwise_or, (self.inner.mask(visit.stacks) for visit in state.visits))  # (W,) int32
@@ -84,7 +84,7 @@ class LimitedMachine:
             self._masks.put(state, mask, mask.nbytes)
         return mask
 
-    def advance(self, state: LimitedState, token: int) -> LimitedState | None:
+    def advance(self, state: TokenLimitState, token: int) -> TokenLimitState | None:
         key = (state, token)
         if key in self._moves:
             return self._moves[key]
@@ -93,32 +93,32 @@ class LimitedMachine:
         after = self._moves[key] = self._advance(state, token)
         return after
 
-    def step(self, state: LimitedState, byte: int) -> LimitedState | None:
+    def step(self, state: TokenLimitState, byte: int) -> TokenLimitState | None:
         """The state within the same token, whose end alone counts."""
         visits = self._read({(visit.rule, visit.count): visit.stacks for visit in state.visits}, byte)
         return _state(visits, _pending(state.pending, bytes([byte]))) if visits else None
 
-    def options(self, state: LimitedState) -> tuple[ByteSet, tuple[int, ...]]:
+    def options(self, state: TokenLimitState) -> tuple[ByteSet, tuple[int, ...]]:
         return reduce(lambda members, visit: members | self.inner.options(visit.stacks)[0], state.visits, 0), ()
 
     def reference(self, number: int) -> tuple[str, NDArray[np.intp]]:
         return self.inner.reference(number)
 
-    def successors(self, state: LimitedState) -> list[tuple[int, LimitedState]]:
+    def successors(self, state: TokenLimitState) -> list[tuple[int, TokenLimitState]]:
         landings = self.landings(state)
         first = np.unique(landings.which, return_index=True)[1].tolist()
         return [(int(landings.ids[at]), landings.states[landings.which[at]]) for at in first]
 
-    def fewest(self, state: LimitedState) -> int | None:
+    def fewest(self, state: TokenLimitState) -> int | None:
         return None
 
-    def stays_near(self, state: LimitedState, most: int) -> bool:
+    def stays_near(self, state: TokenLimitState, most: int) -> bool:
         # A rule that ends early leaves no more bytes than the rule itself would have.
         return all(self.inner.stays_near(visit.stacks, most) for visit in state.visits)
 
-    def landings(self, state: LimitedState) -> Landings:
+    def landings(self, state: TokenLimitState) -> Landings:
         ids = masks.allowed_ids(self.mask(state), self._vocab.width).astype(np.int32)
-        numbers: dict[LimitedState, int] = {}
+        numbers: dict[TokenLimitState, int] = {}
         which = np.zeros(len(ids), dtype=np.int32)
         for at, token in enumerate(ids.tolist()):
             check_time()
@@ -128,7 +128,7 @@ class LimitedMachine:
             which[at] = numbers.setdefault(after, len(numbers))
         return Landings(ids=ids, which=which, states=tuple(numbers))
 
-    def _advance(self, state: LimitedState, token: int) -> LimitedState | None:
+    def _advance(self, state: TokenLimitState, token: int) -> TokenLimitState | None:
         data = self._vocab.bytes_of(token) if 0 <= token < self._vocab.width else b""
         if not data or token in self._vocab.eos_ids:
             return None
@@ -162,7 +162,7 @@ class LimitedMachine:
                 read[key] = self._union(read.get(key), part)
         return read
 
-    def _end_token(self, visits: dict[tuple[int, int], Stacks], pending: int) -> LimitedState:
+    def _end_token(self, visits: dict[tuple[int, int], Stacks], pending: int) -> TokenLimitState:
         """The state after a token: rules that had their tokens are left, between characters."""
         done: dict[tuple[int, int], Stacks] = {}
         left: set[tuple[int, Stacks]] = set()
@@ -186,8 +186,8 @@ class LimitedMachine:
         return other if stacks is None else self.inner.union(stacks, other)
 
 
-def _state(visits: Mapping[tuple[int, int], Stacks], pending: int) -> LimitedState:
-    return LimitedState(tuple(Visit(*key, visits[key]) for key in sorted(visits)), pending)
+def _state(visits: Mapping[tuple[int, int], Stacks], pending: int) -> TokenLimitState:
+    return TokenLimitState(tuple(RuleVisit(*key, visits[key]) for key in sorted(visits)), pending)
 
 
 def _pending(pending: int, data: bytes) -> int:

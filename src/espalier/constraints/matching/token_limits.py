@@ -1,4 +1,4 @@
-"""Compiles grammars whose rules have limits of tokens (`automata/masks/limited.py`)."""
+"""Compiles grammars whose rules have limits of tokens (`automata/masks/token_limits.py`)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from espalier.automata.ends.closing import Ends
 from espalier.automata.ends.nearest import MAX_LENGTH, first_step
 from espalier.automata.languages.network import assemble, build_fragments
-from espalier.automata.masks.limited import LimitedMachine
 from espalier.automata.masks.machine import State
+from espalier.automata.masks.token_limits import TokenLimitMachine
 from espalier.constraints.matching.automaton import CompiledAutomaton
 from espalier.constraints.spec import Spec
 from espalier.errors import GrammarError, LimitExceeded
@@ -32,24 +32,24 @@ def compile_limited(
     isolated, names = isolate_rules(grammar, limits)
     used = {names[name]: limit for name, limit in limits.items() if names[name] in isolated.rules}
     network = assemble(*build_fragments(isolated, called=used))
-    return _CompiledLimited(spec, vocab, trie, LimitedMachine(network, used, vocab, trie))
+    return _CompiledTokenLimits(spec, vocab, trie, TokenLimitMachine(network, used, vocab, trie))
 
 
-class _CompiledLimited(CompiledAutomaton):
-    machine: LimitedMachine
+class _CompiledTokenLimits(CompiledAutomaton):
+    machine: TokenLimitMachine
 
     def forced(self, state: State) -> tuple[int, ...]:
         """None are known: bytes that a rule must go on with are not forced where it may run out of tokens."""
         return ()
 
     def _new_ends(self) -> Ends:
-        return _LimitedEnds(self.machine, self.trie, self.vocab)
+        return _TokenLimitEnds(self.machine, self.trie, self.vocab)
 
 
-class _LimitedEnds(Ends):
+class _TokenLimitEnds(Ends):
     """Completions of one byte a token: how many bytes one token may hold depends on where a rule runs out of tokens."""
 
-    def __init__(self, machine: LimitedMachine, trie: TokenTrie, vocab: Vocab) -> None:
+    def __init__(self, machine: TokenLimitMachine, trie: TokenTrie, vocab: Vocab) -> None:
         super().__init__(machine, trie, vocab, nearest=_ByteCompletions(machine, vocab), deep=0)
 
     def shortest(self, state: State, *, max_walks: int = 0) -> tuple[int, ...]:
@@ -59,7 +59,7 @@ class _LimitedEnds(Ends):
 class _ByteCompletions:
     """See `Completions`. A rule that ends early only shortens what the machine counts."""
 
-    def __init__(self, machine: LimitedMachine, vocab: Vocab) -> None:
+    def __init__(self, machine: TokenLimitMachine, vocab: Vocab) -> None:
         self._machine = machine
         self._single = {data[0]: token for token, data in reversed([*enumerate(vocab.tokens)]) if len(data) == 1}
 
