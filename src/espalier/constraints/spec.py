@@ -388,15 +388,20 @@ class Choice(Spec):
 @dataclass(frozen=True, slots=True)
 class Gbnf(Spec):
     """A text in the language of a llama.cpp grammar. `root` names the start rule. `@NAME` is a built-in grammar, whose
-    text takes the place of its name. Raises GrammarError with line and column, SpecError, UnknownName."""
+    text takes the place of its name. Raises GrammarError with line and column, SpecError, UnknownName.
+
+    token_limits: the most tokens of one text of a rule, by its name. A rule that had its tokens ends where it stands.
+    """
 
     kind: ClassVar[str] = "gbnf"
     grammar: str
     root: str = field(default="root", kw_only=True)
+    token_limits: tuple[tuple[str, int], ...] = field(default=(), kw_only=True)
 
     def __post_init__(self) -> None:
         check_text(self.grammar, "a grammar", "grammar")
         check_text(self.root, "the name of the root rule", "root")
+        object.__setattr__(self, "token_limits", _read_token_limits(self.token_limits))
         if self.grammar.startswith("@"):
             from espalier.grammar.builtin import GRAMMARS  # noqa: PLC0415  # the parser is slow to import
 
@@ -405,3 +410,22 @@ class Gbnf(Spec):
             from espalier.grammar.parser import parse  # noqa: PLC0415  # the parser is slow to import
 
             parse(self.grammar, root=self.root)
+
+    def to_json(self) -> dict[str, Any]:
+        """As `Spec.to_json`; limits only where there are some."""
+        limits = {"token_limits": dict(self.token_limits)} if self.token_limits else {}
+        return {"kind": self.kind, "grammar": self.grammar, "root": self.root} | limits
+
+
+def _read_token_limits(limits: Any) -> tuple[tuple[str, int], ...]:
+    """The pairs of a mapping, or of pairs. Raises SpecError."""
+    pairs = limits.items() if isinstance(limits, Mapping) else limits
+    try:
+        by_rule = dict(pairs)
+    except (TypeError, ValueError) as error:
+        raise SpecError("token_limits has a number for each rule", field="token_limits") from error
+    for rule, limit in by_rule.items():
+        check_text(rule, "the name of a rule", "token_limits")
+        if not isinstance(limit, int) or isinstance(limit, bool) or limit < 0:
+            raise SpecError(f"the limit of {rule!r} is a number of tokens, not {limit!r}", field="token_limits")
+    return tuple(by_rule.items())

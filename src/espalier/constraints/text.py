@@ -17,9 +17,11 @@ from espalier.constraints.base import Compiled
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.matching.automaton import automaton_of, compile_grammar, compile_source
 from espalier.constraints.matching.spelling import check_grammar, check_spelled
+from espalier.constraints.matching.token_limits import compile_limited
 from espalier.constraints.spec import Choice, Gbnf, JsonObject, Regex, Spec
+from espalier.constraints.to_gbnf import NO_COUNTING, refused
 from espalier.constraints.verdict import Verdict
-from espalier.errors import SpecError
+from espalier.errors import SpecError, UnsupportedError
 from espalier.grammar.ast import Grammar
 from espalier.grammar.json_mode import json_grammar
 from espalier.lexicon.files import WordFiles
@@ -63,12 +65,21 @@ def choice_language(spec: Choice, compiler: Compiler) -> Dfa:
 def compile_gbnf(spec: Gbnf, compiler: Compiler) -> Compiled:
     """Raises GrammarError with line and column, VocabError for bytes or tokens that the vocabulary lacks,
     LimitExceeded for a grammar that is too large."""
+    if spec.token_limits:
+        return compile_limited(gbnf_rules(spec), dict(spec.token_limits), spec, compiler.vocab, compiler.trie)
     return _compile(_gbnf(spec), spec, compiler, "grammar")
 
 
-def gbnf_grammar(spec: Gbnf) -> Grammar:
-    """Raises GrammarError."""
+def gbnf_rules(spec: Gbnf) -> Grammar:
+    """The grammar without its limits of tokens. Raises GrammarError."""
     return _gbnf(spec).grammar()
+
+
+def gbnf_grammar(spec: Gbnf) -> Grammar:
+    """Raises GrammarError, and CapabilityError for limits of tokens."""
+    if spec.token_limits:
+        raise refused(spec, NO_COUNTING, "leave the limit of the rule out, or count characters, such as {0,40}")
+    return gbnf_rules(spec)
 
 
 def _gbnf(spec: Gbnf) -> AutomatonSource:
@@ -76,7 +87,13 @@ def _gbnf(spec: Gbnf) -> AutomatonSource:
 
 
 def gbnf_language(spec: Gbnf, compiler: Compiler) -> Dfa | Network:
-    """Raises GrammarError, LimitExceeded."""
+    """Raises GrammarError, LimitExceeded, and UnsupportedError for limits of tokens."""
+    if spec.token_limits:
+        raise UnsupportedError(
+            "a grammar with limits of tokens cannot stand within another constraint",
+            hint="put it beside the whole: AllOf(...)",
+            field="constraint",
+        )
     return compiler.far.build(_gbnf(spec), "language")
 
 

@@ -20,6 +20,8 @@ from espalier.grammar.rewrite import trim
 from espalier.schema.lowering.dfa_rules import dfa_rules
 from espalier.schema.lowering.rulebook import one_of
 
+NO_COUNTING = "a grammar counts no tokens"
+
 
 def portable(spec: Spec, compiler: Compiler, *, before: str = "") -> str:
     """GBNF text with the start rule `root`, for exactly the texts that the spec's matcher of `compiler`

@@ -14,7 +14,7 @@ empty, and no M calls itself without having read something.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from espalier.errors import GrammarError
@@ -383,3 +383,30 @@ def _too_large(cycle: tuple[str, ...], why: str) -> GrammarError:
         f"the left recursion {arrows(cycle)} is too large to rewrite, {why}",
         hint='write it as a repetition: expr ::= term ("+" term)*',
     )
+
+
+def isolate_rules(grammar: Grammar, names: Collection[str]) -> tuple[Grammar, dict[str, str]]:
+    """The same texts, where each of these rules is a copy with copies of all rules that it refers to; and the name of
+    each copy. Raises GrammarError for one that refers to another one of them, or that is the start rule."""
+    renamed = {name: f"limited-{number}-{name}" for number, name in enumerate(names)}
+    rules: dict[str, Rule] = {}
+
+    def rename(rule: Rule, mapping: Mapping[str, str], name: str) -> None:
+        def visit(node: Node, parts: list[Node]) -> Node:
+            if isinstance(node, RuleRef):
+                return RuleRef(mapping.get(node.name, node.name), node.position)
+            return node.with_children(parts) if parts else node
+
+        rules[name] = Rule(name, fold(rule.body, visit), rule.position)
+
+    for rule in grammar.rules.values():
+        rename(rule, renamed, rule.name)
+    for number, name in enumerate(names):
+        inside = reachable(Grammar.of(grammar.rules.values(), root=name))
+        for other in names:
+            if other != name and other in inside:
+                raise GrammarError(f"the rule {name!r} has a limit of tokens, and so has {other!r} within it")
+        copies = {other: renamed.get(other) or f"limited-{number}-{other}" for other in inside}
+        for other, copy in copies.items():
+            rename(grammar.rules[other], copies, copy)
+    return trim(Grammar.of(rules.values(), root=grammar.root, source=grammar.source)), renamed

@@ -3,6 +3,7 @@ in the older `guided_grammar`. The bodies are as guidance's `ll_grammar()` and o
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -67,11 +68,46 @@ def test_outlines_grammar_holds(http: TestClient) -> None:
     lark.Lark(OUTLINES).parse(text)  # raises for a text that is none
 
 
-def test_a_limit_of_tokens_within_the_grammar_is_refused_with_the_way_to_say_it(http: TestClient) -> None:
-    lark = "%llguidance {}\n\nstart: name\n\nname[max_tokens=12]: /.*/\n"
+JSON_IN_A_RULE = """%llguidance {}
+
+start: "Person: " person ", " again
+person[capture]: %json {
+    "type": "object",
+    "properties": {"mood": {"enum": ["calm", "glad"]}, "age": {"type": "integer", "minimum": 1, "maximum": 99}},
+    "required": ["mood", "age"],
+    "additionalProperties": false
+}
+again: %regex {"substring_words": "calm or glad"}
+"""
+
+
+def test_json_and_parts_of_a_text_within_a_rule_hold(http: TestClient) -> None:
+    text = answer(http, {"structured_outputs": {"grammar": JSON_IN_A_RULE}, "max_tokens": 120})
+    head, _, again = text.removeprefix("Person: ").rpartition(", ")
+    person = json.loads(head)
+    assert person["mood"] in ("calm", "glad")
+    assert 1 <= person["age"] <= 99
+    assert again in "calm or glad"
+
+
+def test_a_rule_ends_after_its_tokens(http: TestClient) -> None:
+    lark = '%llguidance {}\n\nstart: "<" name ">"\n\nname[max_tokens=3]: /[a-z ]{40}/\n'
+    text = answer(http, {"structured_outputs": {"grammar": lark}})
+    assert re.fullmatch(r"<[a-z ]*>", text)
+    counted = http.post("/tokenize", json={"content": text[1:-1]}).json()
+    assert 1 <= len(counted["tokens"]) <= 4, text  # the first token may begin before the rule
+
+
+def test_the_temperature_of_a_rule_is_taken_and_named_in_the_warning(http: TestClient) -> None:
+    lark = "%llguidance {}\n\nstart: name\n\nname[temperature=0.5]: /[a-z]{1,9}/\n"
+    reply = http.post("/v1/chat/completions", json=CHAT | {"structured_outputs": {"grammar": lark}})
+    assert reply.status_code == 200, reply.text
+    assert "temperature=0.5 of a rule is not used" in reply.headers["warning"]
+    assert re.fullmatch("[a-z]{1,9}", reply.json()["choices"][0]["message"]["content"])
+
+
+def test_a_keyword_that_no_grammar_holds_is_refused_by_its_pointer(http: TestClient) -> None:
+    lark = 'start: a\na: %json {"type": "array", "uniqueItems": true, "items": {"type": "object"}}\n'
     reply = http.post("/v1/chat/completions", json=CHAT | {"structured_outputs": {"grammar": lark}})
     assert reply.status_code == 400
-    error = reply.json()["error"]
-    assert "max_tokens of a rule" in error["message"]
-    assert '"max_tokens": 12' in error["message"]
-    assert '"espalier": {"max_reasoning": 12}' in error["message"]
+    assert "uniqueItems" in reply.json()["error"]["message"]

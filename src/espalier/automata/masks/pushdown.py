@@ -12,6 +12,8 @@ It knows no EOS and no grammar source.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -138,6 +140,22 @@ class PushdownMachine:
         with self._lock:
             self._automaton.spent = 0
             return self._automaton.step(state, self._letter[byte])
+
+    def split(self, state: Stacks, owners: Sequence[int]) -> dict[int, Stacks]:
+        """The stacks of a state by the owner of their top positions, the empty stack with -1. owners: by position."""
+        with self._lock:
+            return self._automaton.split(state, owners)
+
+    def leave(self, state: Stacks, owners: Sequence[int]) -> Stacks:
+        """The state after the calls of owned positions, which are on top of all stacks, have returned at once."""
+        with self._lock:
+            self._automaton.spent = 0
+            return self._automaton.leave(state, owners)
+
+    def union(self, state: Stacks, other: Stacks) -> Stacks:
+        """The state with the stacks of both."""
+        with self._lock:
+            return self._automaton.union(state, other)
 
     def options(self, state: Stacks) -> tuple[ByteSet, tuple[int, ...]]:
         bytes_allowed: ByteSet = 0

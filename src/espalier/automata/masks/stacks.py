@@ -40,7 +40,7 @@ frame is 1 alone. `close` computes the state of a frame. This module knows no vo
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 
@@ -233,6 +233,34 @@ class StackAutomaton:
                     for target in targets:
                         self._put(merged, target, below)
         return self._enter_calls(merged)
+
+    def split(self, state: Stacks, owners: Sequence[int]) -> dict[int, Stacks]:
+        """See `PushdownMachine.split`."""
+        items: dict[int, list[tuple[int, Stacks]]] = {}
+        for position, below in state.items:
+            items.setdefault(owners[position], []).append((position, below))
+        if state.accepting:
+            items.setdefault(-1, [])
+        if len(items) == 1:
+            return dict.fromkeys(items, state)
+        return {owner: self.make(tuple(pairs), state.accepting and owner < 0) for owner, pairs in items.items()}
+
+    def leave(self, state: Stacks, owners: Sequence[int]) -> Stacks:
+        """See `PushdownMachine.leave`."""
+        merged: dict[int, Stacks] = {}
+        accepting = False
+        todo, seen = [state], {state}
+        while todo:
+            check_time()
+            frame = todo.pop()
+            accepting = accepting or frame.accepting
+            for position, below in frame.items:
+                if owners[position] < 0:
+                    self._put(merged, position, below)
+                elif below not in seen:
+                    seen.add(below)
+                    todo.append(below)
+        return self.close(self._intern_stacks(merged, accepting))
 
     def _enter_calls(self, merged: dict[int, Stacks]) -> Stacks | None:
         if not merged:

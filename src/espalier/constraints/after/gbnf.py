@@ -13,13 +13,11 @@ from espalier.constraints.after.spec import After
 from espalier.constraints.after.thinking import Thinking
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.spec import Gbnf
-from espalier.constraints.to_gbnf import GrammarUnion, grammar_of, of_dfa, refused
+from espalier.constraints.to_gbnf import NO_COUNTING, GrammarUnion, grammar_of, of_dfa, refused
 from espalier.grammar.ast import CharClass, Grammar, Literal, Node, Repeat, alt, seq
 from espalier.grammar.printer import print_grammar
 from espalier.grammar.ranges import merge
 from espalier.tokens.vocab import Vocab
-
-NO_COUNTING = "a grammar counts no tokens"
 
 _BYTES = Compiler(Vocab.bytes())  # caches the grammars that `_can_begin` walks, one byte a token
 

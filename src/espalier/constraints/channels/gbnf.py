@@ -8,7 +8,7 @@ from espalier.chat.reading.channel_header import OPENING, message_begun
 from espalier.constraints.channels.compile import MessageCalls, members_of
 from espalier.constraints.channels.spec import Channels
 from espalier.constraints.compiler import Compiler
-from espalier.constraints.to_gbnf import GrammarUnion, grammar_of, of_dfa, refused
+from espalier.constraints.to_gbnf import NO_COUNTING, GrammarUnion, grammar_of, of_dfa, refused
 from espalier.constraints.tools.grammar import calls_grammar
 from espalier.grammar.ast import Grammar, alt, seq
 
@@ -16,7 +16,7 @@ from espalier.grammar.ast import Grammar, alt, seq
 def channels_grammar(spec: Channels, compiler: Compiler, before: str) -> Grammar:
     """See `to_gbnf.grammar_of`."""
     if spec.max_tokens is not None:
-        raise refused(spec, "a grammar counts no tokens", "leave the limit out")
+        raise refused(spec, NO_COUNTING, "leave the limit out")
     if message_begun(before):
         raise refused(spec, "the prompt holds a part of a message already")
     book = GrammarUnion()

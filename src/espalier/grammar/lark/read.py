@@ -3,7 +3,8 @@
 around each terminal of a rule. Lark takes the longest ignored text only; here it may end sooner.
 
 What has no exact counterpart is refused by its construct. It builds no tree, so aliases and the marks `?` and `!` do
-nothing. Of llguidance's dialect it reads `%llguidance` and the attributes of a rule that is one terminal.
+nothing. Of llguidance's dialect it reads `%llguidance`, `%json` and `%regex` within rules (`literals.py`), and the
+attributes of a rule that is one terminal or one `%json`.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from __future__ import annotations
 import ast as python
 import math
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from espalier.errors import GrammarError, RegexError, UnsupportedError
 from espalier.grammar.ast import (
@@ -25,67 +26,82 @@ from espalier.grammar.ast import (
     Repeat,
     Rule,
     RuleRef,
+    Sequence,
     alt,
     fold,
     seq,
 )
 from espalier.grammar.check import validate
 from espalier.grammar.lark.imported import COMMON
+from espalier.grammar.lark.literals import SchemaConverter, schema_rules, substring_expression, substring_rules
 from espalier.grammar.lark.preferred import preferred, widths
+from espalier.grammar.lark.tokens import LarkToken, split_tokens
 from espalier.grammar.regex.parse import parse_regex
 from espalier.time_limit import check as check_time
-from espalier.wording import NO_VALUE, OptionText, Setting
 
 START = "start"
 MAX_DEPTH = 200
 """How deep groups may nest."""
 MAX_TIMES = 1000
 """The largest count of `~`."""
-_TOKEN = re.compile(
-    r"""(?P<space>(?:[ \t\f\r]|\\\n|//[^\n]*|\#[^\n]*)+)|(?P<line>\n(?:[ \t\f\r\n]|//[^\n]*|\#[^\n]*)*)
-    |(?P<directive>%[a-z]+)|(?P<string>"(?:\\.|[^"\\\n])*"i?)|(?P<regex>/(?!/)(?:\\.|[^/\\\n])+/[imslux]*)
-    |(?P<rule>[?!]{0,2}_?[a-z][_a-z0-9]*)|(?P<terminal>!?_?[A-Z][_A-Z0-9]*)|(?P<number>[0-9]+)
-    |(?P<mark>->|\.\.|[:|()\[\]?*+~.,{}<>=])""",
-    re.VERBOSE,
-)
+MAX_DIGITS = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LarkGrammar:
+    """What a Lark grammar says."""
+
+    #: Its texts, with the start rule `root`.
+    grammar: Grammar
+    #: By the name of a rule: the most tokens of one text of it (`max_tokens`).
+    token_limits: Mapping[str, int] = field(default_factory=dict)
+    #: Attributes that change no text and are not used here, with the line: the temperature of a rule.
+    unused: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class _Token:
-    kind: str
-    text: str
-    offset: int
+class _RuleAttributes:
+    """llguidance's attributes of a rule. `ending`: what ends it at its first match, behind its own text; None where it
+    ends as it is written."""
+
+    ending: tuple[Node, ...] | None = None
+    max_tokens: int | None = None
 
 
-def read_lark(source: str) -> Grammar:
-    """The grammar, its start rule `root`. Raises GrammarError for text that is no Lark grammar, UnsupportedError naming
-    a construct that cannot be translated exactly, each with the line."""
-    return _LarkReader(source).grammar()
+def read_lark(source: str, schema_grammar: SchemaConverter | None = None) -> LarkGrammar:
+    """Reads a Lark grammar. `schema_grammar` makes the grammar of a schema in `%json`, which is refused without it.
+    Raises GrammarError for text that is no Lark grammar, UnsupportedError naming a construct that cannot be translated
+    exactly, each with the line; and what `schema_grammar` raises."""
+    return _LarkReader(source, schema_grammar).grammar()
 
 
 class _LarkReader:
-    def __init__(self, source: str) -> None:
-        self._source = source
-        self._tokens = self._split()
+    def __init__(self, source: str, schema_grammar: SchemaConverter | None) -> None:
+        self._schema_grammar = schema_grammar
+        self._mentioned: dict[str, None] = {}
+        self._tokens = split_tokens(source)
         self._place = 0
         self._rules: dict[str, Node] = {}
         self._terminals: dict[str, Node] = {}
         self._ignored: list[Node] = []
         self._lazy: set[str] = set()  # names of rules for terminals that end at their first match
         self._anonymous: dict[str, Node] = {}  # strings and regular expressions in rules, by the name of their rule
+        self._literals: dict[str, list[Rule]] = {}  # of `%json` and `%regex`, by the name of the first rule
+        self._token_limits: dict[str, int] = {}  # by the name of a rule
+        self._unused: list[str] = []
         self._lexed: dict[str, str] = {}  # by the name of a rule for what Lark takes: the terminal
         self._lengths: dict[int, tuple[Node, int]] = {}  # by id: a regular expression, and the length of its source
         self._in_terminal = False
         self._depth = 0
 
-    def grammar(self) -> Grammar:
+    def grammar(self) -> LarkGrammar:
         while self._place < len(self._tokens):
             check_time()
             if not self._take("line"):
                 self._statement()
         if START not in self._rules:
             raise GrammarError(f"the grammar has no rule {START!r}")
-        for name in self._list_used:
+        for name in self._mentioned:
             if name not in (self._terminals if name.isupper() else self._rules):
                 raise GrammarError(f"there is no {'terminal' if name.isupper() else 'rule'} {name!r}")
         rules: list[Rule] = []
@@ -97,10 +113,11 @@ class _LarkReader:
         between: Node = Repeat(alt(*map(RuleRef, ignored))) if ignored else EMPTY
         rules += [Rule("root", seq(RuleRef(_rule(START)), between) if self._ignored else RuleRef(_rule(START)))]
         rules += [Rule(_rule(name), node) for name, node in self._rules.items()]
-        rules.append(Rule(IGNORED, between))
-        made = Grammar.of(rules)
-        validate(made)
-        return made
+        rules += [Rule(IGNORED, between), *(rule for group in self._literals.values() for rule in group)]
+        grammar = Grammar.of(rules)
+        validate(grammar)
+        limits = {name: limit for name, limit in self._token_limits.items() if name in grammar.rules}
+        return LarkGrammar(grammar=grammar, token_limits=limits, unused=tuple(self._unused))
 
     def _write_terminal(self, node: Node, name: str) -> list[Rule]:
         """Rules for what Lark takes for a terminal. One that may be empty, which Lark's own parsers refuse, may be left
@@ -119,6 +136,8 @@ class _LarkReader:
                 terminal = self._by_rule[name]
                 if f"lexed-{_terminal(terminal)}" in self._lazy:
                     raise GrammarError(f"the terminal {terminal} ends at its first match: no terminal can contain it")
+                if f"lexed-{_terminal(terminal)}" in self._token_limits:
+                    raise GrammarError(f"the terminal {terminal} has a limit of tokens: no terminal can contain it")
                 if terminal in within:
                     raise GrammarError(f"the terminal {terminal} contains itself")
                 return self._inline_references(self._terminals[terminal], (*within, terminal))
@@ -151,12 +170,6 @@ class _LarkReader:
     def _by_rule(self) -> dict[str, str]:
         return {_terminal(name): name for name in self._terminals}
 
-    @property
-    def _list_used(self) -> list[str]:
-        return list(self._mentioned)
-
-    _mentioned: dict[str, None]
-
     # Statements
 
     def _statement(self) -> None:
@@ -166,35 +179,49 @@ class _LarkReader:
         elif token.kind in ("rule", "terminal"):
             self._definition(token)
         else:
-            raise self._wrong(token, "a rule, a terminal or a directive is expected")
+            raise token.wrong("a rule, a terminal or a directive is expected")
 
-    def _definition(self, token: _Token) -> None:
+    def _definition(self, token: LarkToken) -> None:
         name = token.text.lstrip("?!")
         is_terminal = token.kind == "terminal"
         for mark, construct in (("{", "a template"), (".", "a priority")):
             if self._peek(mark):
-                raise self._refuse(self._tokens[self._place], construct)
+                raise self._tokens[self._place].refuse(construct)
         defined = self._terminals if is_terminal else self._rules
         if name in defined:
-            raise self._wrong(token, f"{name} is defined twice")
-        ending = self._attributes() if self._take("mark", "[") else None
+            raise token.wrong(f"{name} is defined twice")
+        attributes = self._attributes() if self._take("mark", "[") else _RuleAttributes()
         self._expect(":")
-        self._in_terminal = is_terminal or ending is not None
-        defined[name] = self._options()
+        is_lazy, is_limited = attributes.ending is not None, attributes.max_tokens is not None
+        is_one_terminal = is_lazy or (is_limited and not self._is_at("json", "%json"))
+        self._in_terminal = is_terminal or is_one_terminal
+        body = self._options()
         self._in_terminal = False
-        if ending is not None:
-            defined[name] = seq(defined[name], *ending)
-            if is_terminal:
-                self._lazy.add(f"lexed-{_terminal(name)}")
-            else:
-                defined[name] = self._token(defined[name])
-                self._lazy.add(next(reversed(self._anonymous)))
+        lexed = f"lexed-{_terminal(name)}"
+        body = seq(body, *(attributes.ending or ()))
+        if is_one_terminal and not is_terminal:
+            body = self._token(body)
+            lexed = next(reversed(self._anonymous))
+        elif is_limited and not is_terminal:
+            lexed = self._literal_name(body, token)
+        if is_lazy:
+            self._lazy.add(lexed)
+        if attributes.max_tokens is not None:
+            self._token_limits[lexed] = attributes.max_tokens
+        defined[name] = body
         self._end_of_line()
 
-    def _attributes(self) -> tuple[Node, ...] | None:
-        """llguidance's attributes of a rule, and of a terminal: what ends it at its first match, behind its own text;
-        None where none of them changes the text. Raises UnsupportedError for one that no grammar can hold."""
+    def _literal_name(self, body: Node, token: LarkToken) -> str:
+        """The rule of a body that is one `%json`."""
+        match body:
+            case Sequence((RuleRef(), RuleRef(name))) if name in self._literals:
+                return name
+        raise token.refuse("max_tokens of a rule that is more than one terminal or one %json")
+
+    def _attributes(self) -> _RuleAttributes:
+        """llguidance's attributes of a rule, and of a terminal. Raises UnsupportedError for an unknown one."""
         ending: tuple[Node, ...] | None = None
+        max_tokens = None
         while not self._take("mark", "]"):
             attribute = self._next()
             value = self._next() if self._take("mark", "=") else None
@@ -205,14 +232,18 @@ class _LarkReader:
                 if value.text not in ('""', "''"):
                     ending = (self._regex(value) if value.kind == "regex" else self._string(value),)
                 self._in_terminal = False
+            elif attribute.text == "max_tokens" and value is not None:
+                if not value.text.isdigit() or len(value.text) > MAX_DIGITS:
+                    raise value.wrong("a number of tokens is expected")
+                max_tokens = int(value.text)
+            elif attribute.text == "temperature" and value is not None and value.kind == "number":
+                self._unused.append(f"line {attribute.line}: temperature={value.text}")
             elif attribute.text not in ("capture", "stop_capture"):  # which name parts of the text for the client
-                refusal = self._refuse(attribute, f"{attribute.text} of a rule")
-                refusal.hint = _attribute_hint(attribute.text, value)
-                raise refusal
+                raise attribute.refuse(f"{attribute.text} of a rule")
             self._take("mark", ",")
-        return ending
+        return _RuleAttributes(ending, max_tokens)
 
-    def _directive(self, token: _Token) -> None:
+    def _directive(self, token: LarkToken) -> None:
         if token.text == "%ignore":
             self._in_terminal = True
             self._ignored.append(self._options())
@@ -222,10 +253,10 @@ class _LarkReader:
         elif token.text == "%llguidance":
             self._llguidance_options(token)
         else:
-            raise self._refuse(token, token.text)
+            raise token.refuse(token.text)
         self._end_of_line()
 
-    def _llguidance_options(self, token: _Token) -> None:
+    def _llguidance_options(self, token: LarkToken) -> None:
         """Options in braces, which change no text: how forced texts are tokenized, and whether ignored text may come
         first, as it may here."""
         self._expect("{")
@@ -234,10 +265,10 @@ class _LarkReader:
             self._expect(":")
             value = self._next()
             if name.text.strip('"') not in LLGUIDANCE and value.text != "false":
-                raise self._refuse(token, f"the option {name.text} of %llguidance")
+                raise token.refuse(f"the option {name.text} of %llguidance")
             self._take("mark", ",")
 
-    def _import(self, token: _Token) -> None:
+    def _import(self, token: LarkToken) -> None:
         self._take("mark", ".")
         path = [self._next().text]
         while self._take("mark", "."):
@@ -251,13 +282,13 @@ class _LarkReader:
         elif len(path) > 1:
             path.pop()
         if path != ["common"]:
-            raise self._refuse(token, f"%import {'.'.join(path)}")
+            raise token.refuse(f"%import {'.'.join(path)}")
         renamed = names[0]
         if self._take("mark", "->"):
             renamed = self._next().text
         for name in names:
             if name not in COMMON:
-                raise self._refuse(token, f"%import common.{name}")
+                raise token.refuse(f"%import common.{name}")
             self._terminals[renamed if len(names) == 1 else name] = self._expression(COMMON[name], "")
 
     # Expressions
@@ -319,64 +350,64 @@ class _LarkReader:
 
     def _number(self) -> int:
         token = self._next()
-        if token.kind != "number" or len(token.text) > 6 or int(token.text) > MAX_TIMES:
-            raise self._wrong(token, f"a count up to {MAX_TIMES} is expected")
+        if not token.text.isdigit() or len(token.text) > MAX_DIGITS or int(token.text) > MAX_TIMES:
+            raise token.wrong(f"a count up to {MAX_TIMES} is expected")
         return int(token.text)
 
-    def _group(self, token: _Token) -> Node:
+    def _group(self, token: LarkToken) -> Node:
         inner = self._options()
         while self._take("line"):
             pass
         self._expect(")" if token.text == "(" else "]")
         return inner if token.text == "(" else Repeat(inner, 0, 1)
 
-    def _string(self, token: _Token) -> Node:
+    def _string(self, token: LarkToken) -> Node:
         first = self._text_of(token)
         if self._take("mark", ".."):
             last = self._text_of(self._next())
             if len(first) != 1 or len(last) != 1 or first > last:
-                raise self._wrong(token, "a range is from one character to a later one")
+                raise token.wrong("a range is from one character to a later one")
             return self._token(CharClass(((ord(first), ord(last)),)))
         if not first:
-            raise self._wrong(token, "a string is not empty")
+            raise token.wrong("a string is not empty")
         return self._token(parse_regex(re.escape(first), flags="i") if token.text.endswith("i") else Literal(first))
 
-    def _text_of(self, token: _Token) -> str:
+    def _text_of(self, token: LarkToken) -> str:
         if token.kind != "string":
-            raise self._wrong(token, "a string is expected")
+            raise token.wrong("a string is expected")
         try:
             text = python.literal_eval(token.text.removesuffix("i"))
         except (ValueError, SyntaxError) as error:
-            raise self._wrong(token, "the string has a wrong escape") from error
+            raise token.wrong("the string has a wrong escape") from error
         if not isinstance(text, str) or any(0xD800 <= ord(char) <= 0xDFFF for char in text):
-            raise self._wrong(token, "the string is not Unicode")
+            raise token.wrong("the string is not Unicode")
         return text
 
-    def _regex(self, token: _Token) -> Node:
+    def _regex(self, token: LarkToken) -> Node:
         pattern, _, flags = token.text[1:].rpartition("/")
         if "l" in flags:
-            raise self._refuse(token, "the flag l")
+            raise token.refuse("the flag l")
         if ANCHOR.search(re.sub(r"\\[^AZzbB]|\[(?:\\.|[^\]\\])*\]", "", pattern)):
-            raise self._refuse(token, "an anchor")
+            raise token.refuse("an anchor")
         try:
             return self._token(self._expression(pattern.replace("\\/", "/"), "".join(sorted(set(flags)))))
         except (RegexError, UnsupportedError) as error:
-            raise type(error)(f"{self._where(token)}: {error.message}", hint=error.hint) from error
+            raise type(error)(f"{token.where}: {error.message}", hint=error.hint) from error
 
     def _expression(self, pattern: str, flags: str) -> Node:
         node = parse_regex(pattern, flags=flags, keeps_lazy=True)
         self._lengths[id(node)] = node, len(pattern)
         return node
 
-    def _rule(self, token: _Token) -> Node:
+    def _rule(self, token: LarkToken) -> Node:
         if self._in_terminal:
-            raise self._wrong(token, "a terminal cannot contain a rule")
+            raise token.wrong("a terminal cannot contain a rule")
         if self._peek("{"):
-            raise self._refuse(token, "a template")
+            raise token.refuse("a template")
         self._mentioned[token.text] = None
         return RuleRef(_rule(token.text))
 
-    def _terminal(self, token: _Token) -> Node:
+    def _terminal(self, token: LarkToken) -> Node:
         name = token.text.lstrip("!")
         self._mentioned[name] = None
         if self._in_terminal:
@@ -384,8 +415,21 @@ class _LarkReader:
         self._lexed[f"lexed-{_terminal(name)}"] = name
         return seq(RuleRef(IGNORED), RuleRef(f"lexed-{_terminal(name)}"))
 
-    def _special(self, token: _Token) -> Node:
-        raise self._refuse(token, "a special token")
+    def _json(self, token: LarkToken) -> Node:
+        """`%json` or `%regex`, with what is ignored before it; in a terminal the parts of a text are one expression."""
+        if token.text == "%json" and self._in_terminal:
+            raise token.wrong("%json cannot stand in a terminal")
+        if self._in_terminal:
+            return substring_expression(token)
+        name = f"literal-{len(self._literals)}"
+        is_schema = token.text == "%json"
+        self._literals[name] = (
+            schema_rules(token, self._schema_grammar, name) if is_schema else substring_rules(token, name)
+        )
+        return seq(RuleRef(IGNORED), RuleRef(name))
+
+    def _special(self, token: LarkToken) -> Node:
+        raise token.refuse("a special token")
 
     def _token(self, node: Node) -> Node:
         """A string or an expression; in a rule it is a terminal without a name, with what is ignored before it."""
@@ -395,25 +439,11 @@ class _LarkReader:
         self._anonymous[name] = node
         return seq(RuleRef(IGNORED), RuleRef(name))
 
-    _atoms: dict[str, Callable[[_LarkReader, _Token], Node]]
+    _atoms: dict[str, Callable[[_LarkReader, LarkToken], Node]]
 
     # Tokens
 
-    def _split(self) -> Sequence[_Token]:
-        self._mentioned = {}
-        tokens, place = [], 0
-        while place < len(self._source):
-            check_time()
-            match = _TOKEN.match(self._source, place)
-            if match is None:
-                raise GrammarError(f"line {self._line(place)}: this is not Lark: {self._source[place : place + 20]!r}")
-            kind = match.lastgroup or ""
-            if kind != "space":
-                tokens.append(_Token(kind, match[0], place))
-            place = match.end()
-        return tokens
-
-    def _next(self) -> _Token:
+    def _next(self) -> LarkToken:
         if self._place >= len(self._tokens):
             raise GrammarError("the grammar ends too early")
         self._place += 1
@@ -421,6 +451,10 @@ class _LarkReader:
 
     def _peek(self, mark: str) -> bool:
         return self._place < len(self._tokens) and self._tokens[self._place].text == mark
+
+    def _is_at(self, kind: str, text: str) -> bool:
+        token = self._tokens[self._place] if self._place < len(self._tokens) else None
+        return token is not None and (token.kind, token.text) == (kind, text)
 
     def _take(self, kind: str, text: str | None = None) -> bool:
         token = self._tokens[self._place] if self._place < len(self._tokens) else None
@@ -432,32 +466,19 @@ class _LarkReader:
     def _expect(self, mark: str) -> None:
         token = self._next()
         if token.text != mark:
-            raise self._wrong(token, f"{mark!r} is expected")
+            raise token.wrong(f"{mark!r} is expected")
 
     def _end_of_line(self) -> None:
         if self._place < len(self._tokens) and not self._take("line"):
             token = self._tokens[self._place]
-            if token.kind == "directive":  # llguidance's `%json` and `%regex` stand within a rule
-                raise self._refuse(token, token.text)
-            raise self._wrong(token, "the end of the line is expected")
-
-    def _wrong(self, token: _Token, message: str) -> GrammarError:
-        return GrammarError(f"{self._where(token)}: {message}")
-
-    def _refuse(self, token: _Token, construct: str) -> UnsupportedError:
-        return UnsupportedError(f"{self._where(token)}: {construct} of a Lark grammar cannot be translated exactly")
-
-    def _where(self, token: _Token) -> str:
-        return f"line {self._line(token.offset)}, at {token.text[:30]!r}"
-
-    def _line(self, offset: int) -> int:
-        return self._source.count("\n", 0, offset) + 1
+            raise token.wrong("the end of the line is expected")
 
 
 _LarkReader._atoms = {
     "(": _LarkReader._group,
     "[": _LarkReader._group,
     "string": _LarkReader._string,
+    "json": _LarkReader._json,
     "regex": _LarkReader._regex,
     "rule": _LarkReader._rule,
     "terminal": _LarkReader._terminal,
@@ -466,20 +487,6 @@ _LarkReader._atoms = {
 IGNORED = "lark-ignored"
 LLGUIDANCE = frozenset({"no_forcing", "allow_initial_skip"})
 ANCHOR = re.compile(r"[\^$]|\\[AZzbB]")
-
-
-def _attribute_hint(name: str, value: _Token | None) -> str | None:
-    """What does the work of an attribute that no grammar can hold: an option of the whole request."""
-    number = int(value.text) if value is not None and value.kind == "number" else NO_VALUE
-    if name == "max_tokens":
-        return OptionText(
-            "a grammar counts no tokens: limit the whole text with ",
-            Setting("max_tokens", number),
-            ", its reasoning with ",
-            Setting("max_reasoning", number),
-            ", or count characters, such as /.{0,40}/",
-        )
-    return OptionText("give the whole text one ", Setting("temperature")) if name == "temperature" else None
 
 
 def _rule(name: str) -> str:

@@ -15,9 +15,11 @@ from typing import Any, Literal, TypeAlias
 
 from espalier.constraints.joining.presets import grammar_spec
 from espalier.constraints.joining.rule import together
+from espalier.constraints.json_schema.check import schema_grammar
 from espalier.constraints.json_schema.typos import refuse_typos
 from espalier.constraints.safety.spec import safety_of
-from espalier.constraints.spec import Choice, JsonObject, JsonSchema, Regex, Spec
+from espalier.constraints.spec import Choice, Gbnf, JsonObject, JsonSchema, Regex, Spec
+from espalier.grammar.ast import Grammar
 from espalier.grammar.lark.read import read_lark
 from espalier.grammar.printer import print_grammar
 from espalier.schema.order import Order
@@ -57,7 +59,8 @@ def read_constraint(body: SharedBody, *, max_bytes: int, formats: Formats = "ass
     specs: list[tuple[str, Spec]] = []
     warnings: list[str] = []
     espalier = body.espalier
-    for path, make in _sources(body, formats if espalier is None or espalier.formats is None else espalier.formats):
+    stated = formats if espalier is None or espalier.formats is None else espalier.formats
+    for path, make in _sources(body, stated, warnings):
         names = dict.fromkeys(("", *FIELDS), path)
         try:
             with field_names(names, otherwise=f"{OWN}.{{field}}" if path == OWN else None):
@@ -95,10 +98,12 @@ def _leaves_order_open(given: ResponseFormat | None) -> bool:
     return isinstance(schema, dict) and has_closed_objects(schema)
 
 
-def _sources(body: SharedBody, formats: Formats) -> Iterator[tuple[str, Callable[[], Spec | None]]]:
-    """Each constraint of the body: its field, and a function that makes its Spec."""
+def _sources(
+    body: SharedBody, formats: Formats, warnings: list[str]
+) -> Iterator[tuple[str, Callable[[], Spec | None]]]:
+    """Each constraint of the body: its field, and a function that makes its Spec, which may add to the warnings."""
     ours = body.espalier
-    schemas = _Schemas(None if ours is None else ours.allow, formats)
+    schemas = _Schemas(None if ours is None else ours.allow, formats, warnings)
     given = body.response_format
     if given is not None and (given.type != "text" or _list_constraint_fields(given)):
         yield _path_in("response_format", given), lambda: _response_format(given, schemas, "response_format")
@@ -128,10 +133,12 @@ def _sources(body: SharedBody, formats: Formats) -> Iterator[tuple[str, Callable
 
 @dataclass(frozen=True, slots=True)
 class _Schemas:
-    """How the schemas of a body are read. allow, formats, closed: of JsonSchema."""
+    """How the schemas and grammars of a body are read. allow, formats, closed: of JsonSchema. warnings: what changes
+    no text and is not used."""
 
     allow: Any
     formats: Formats
+    warnings: list[str]
     closed: bool | None = None
 
     def read(self, schema: Any, *, whitespace: Any = "natural", allow: Any = None) -> JsonSchema:
@@ -140,7 +147,24 @@ class _Schemas:
         )
 
     def tag(self, given: Any, path: str) -> Spec | None:
-        return structural_tag(given, path, Readers(self.read, _grammar))
+        return structural_tag(given, path, Readers(self.read, self.grammar))
+
+    def grammar(self, text: str) -> Spec:
+        """A GBNF grammar, a built-in one, or one in Lark's form, translated exactly. Raises GrammarError and its kin,
+        with the construct of Lark's that cannot be."""
+        if LARK.search(text) is None or GBNF.search(text) is not None:
+            return grammar_spec(text)
+        lark = read_lark(text, self._lark_schema)
+        self.warnings.extend(
+            f"the whole text has one temperature; {place} of a rule is not used" for place in lark.unused
+        )
+        return Gbnf(print_grammar(lark.grammar), token_limits=tuple(lark.token_limits.items()))
+
+    def _lark_schema(self, schema: Any) -> Grammar:
+        """The grammar of `%json`, with the white space that llguidance's `x-guidance` asks for."""
+        options = schema.get("x-guidance") if isinstance(schema, dict) else None
+        is_flexible = not isinstance(options, dict) or options.get("whitespace_flexible") is not False
+        return schema_grammar(self.read(schema, whitespace="natural" if is_flexible else "compact"))
 
 
 def _schema_in(given: ResponseFormat) -> Any:
@@ -257,18 +281,10 @@ def _maker(kind: str, value: Any, schemas: _Schemas, style: Any, path: str) -> C
         "json": json_schema,
         "regex": lambda: Regex(value),
         "choice": lambda: Choice(tuple(value)),
-        "grammar": lambda: _grammar(value),
+        "grammar": lambda: schemas.grammar(value),
         "json_object": lambda: JsonObject(whitespace=style),
     }
     return makers[kind]
-
-
-def _grammar(text: str) -> Spec:
-    """A GBNF grammar, a built-in one, or one in Lark's form, translated exactly. Raises GrammarError and its kin, with
-    the construct of Lark's that cannot be."""
-    if LARK.search(text) is not None and "::=" not in text:
-        return grammar_spec(print_grammar(read_lark(text)))
-    return grammar_spec(text)
 
 
 LARK = re.compile(
@@ -277,6 +293,8 @@ LARK = re.compile(
     re.MULTILINE | re.VERBOSE,
 )
 """A line of a Lark grammar: a directive, or a rule or terminal with one colon."""
+GBNF = re.compile(r"^[ \t]*[\w-]+[ \t]*::=", re.MULTILINE)
+"""A rule of a GBNF grammar."""
 
 
 def _own(data: Mapping[str, Any], schemas: _Schemas) -> Callable[[], Spec]:

@@ -102,7 +102,14 @@ def _grammar(shape: Mapping[str, Any], place: str) -> Json:
     if syntax != "lark":
         raise UnsupportedParameter(f"{place}: the syntax is lark or regex", field=f"{place}.syntax")
     with field_names({"": f"{place}.definition"}, otherwise=f"{place}.definition"):
-        return {"type": "string", KEYWORD: print_grammar(read_lark(definition))}
+        lark = read_lark(definition)
+        if lark.token_limits:
+            raise UnsupportedParameter(
+                f"{place}: the input of a tool has no limits of tokens by rule",
+                hint="count characters, such as /.{0,40}/",
+                field=f"{place}.definition",
+            )
+        return {"type": "string", KEYWORD: print_grammar(lark.grammar)}
 
 
 FORMATS: Mapping[str, Callable[[Mapping[str, Any], str], Json]] = {"text": _free, "grammar": _grammar}

@@ -9,7 +9,8 @@ from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 
 from espalier.chat.tools import Tool
-from espalier.constraints.spec import JsonObject
+from espalier.constraints.spec import Gbnf, JsonObject
+from espalier.constraints.to_gbnf import NO_COUNTING, refused
 from espalier.engines.base import Request
 from espalier.engines.local.turns import as_messages
 from espalier.errors import CapabilityError, SamplingError
@@ -44,13 +45,22 @@ VLLM_ONLY = MappingProxyType(
     {"chat_template_kwargs": "template_variables", "add_generation_prompt": "continue_final_message"}
 )
 """A field of chats that only vLLM has -> the field that asks for it."""
+
+
+def _grammar_fields(spec: Gbnf) -> dict[str, Any]:
+    """Raises CapabilityError for limits of tokens, which a grammar sent as text has none of."""
+    if spec.token_limits:
+        raise refused(spec, NO_COUNTING, "leave the limit of the rule out, or count characters, such as {0,40}")
+    return {"structured_outputs": {"grammar": spec.grammar}}
+
+
 VLLM_KINDS: Mapping[str, Callable[[Any], dict[str, Any]]] = MappingProxyType(
     {
         "json_schema": lambda spec: {"structured_outputs": {"json": spec.explicit().schema}},
         "json_object": lambda spec: {"structured_outputs": {"json_object": True}},
         "regex": lambda spec: {"structured_outputs": {"regex": spec.pattern}},
         "choice": lambda spec: {"structured_outputs": {"choice": list(spec.options)}},
-        "gbnf": lambda spec: {"structured_outputs": {"grammar": spec.grammar}},
+        "gbnf": _grammar_fields,
     }
 )
 
