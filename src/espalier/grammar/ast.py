@@ -59,19 +59,25 @@ class _Value:
         return self._hash
 
     def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
         if not isinstance(other, _Value):
             return NotImplemented
+        if self._hash != other._hash:
+            return False
         todo: list[tuple[_Value, _Value]] = [(self, other)]
         while todo:
-            check_time()
             a, b = todo.pop()
             if a is b:
                 continue
             if type(a) is not type(b) or a._hash != b._hash or a.own() != b.own():
                 return False
-            if len(a.children()) != len(b.children()):
+            parts, others = a.children(), b.children()
+            if len(parts) != len(others):
                 return False
-            todo.extend(zip(a.children(), b.children(), strict=True))
+            if parts:
+                check_time()
+                todo.extend(zip(parts, others, strict=True))
         return True
 
     def __reduce__(self) -> tuple[object, ...]:

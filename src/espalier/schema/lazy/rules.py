@@ -12,6 +12,7 @@ It knows neither keywords of JSON Schema nor vocabularies.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from espalier.automata.languages.dfa import Dfa
 from espalier.automata.lazy.costs import least_bytes
@@ -31,6 +32,8 @@ from espalier.schema.lowering.strings import QUOTE, StringRules
 from espalier.time_limit import check as check_time
 
 LEAF_CASES = (String, NumberForm, Boolean, Null)
+reference = lru_cache(maxsize=4096)(RuleRef)
+"""The reference to a rule by its name; all schemas name their rules alike."""
 
 
 @dataclass(slots=True, eq=False)
@@ -112,14 +115,14 @@ class SchemaRules(NodeLowering):
 
     def _value(self, node: NodeId, depth: int) -> Node:
         """A reference to the rule of a node at a depth; NEVER where no value fits."""
-        reference = self._values.get((node, depth))
-        if reference is None:
-            reference = self._values[node, depth] = self._new_value(node, depth)
-        if self._current is not None and isinstance(reference, RuleRef):
-            used = self._by_name[reference.name]
+        value = self._values.get((node, depth))
+        if value is None:
+            value = self._values[node, depth] = self._new_value(node, depth)
+        if self._current is not None and isinstance(value, RuleRef):
+            used = self._by_name[value.name]
             if isinstance(used, _Rule):
                 self._current.uses.append(used)
-        return reference
+        return value
 
     def _new_value(self, node: NodeId, depth: int) -> Node:
         if self._is_never(node):
@@ -128,7 +131,7 @@ class SchemaRules(NodeLowering):
         if len(cases) == 1 and isinstance(cases[0], LEAF_CASES) and not self._named:
             return self._leaf(cases[0], self._form.pointer(node))
         shallow = self._is_too_deep(node, depth)
-        return RuleRef(f"n{self._rule(node, depth, shallow=shallow).number}")
+        return reference(f"n{self._rule(node, depth, shallow=shallow).number}")
 
     def _case(self, case: Case, rule: _Rule) -> Node | Linear | None:
         """The expression or automaton of a case, None where nothing fits."""
@@ -174,7 +177,7 @@ class SchemaRules(NodeLowering):
         rule.uses.append(rule)  # it may hold others of its kind: its cost takes more than one pass
         if self._current is not None:
             self._current.uses.append(rule)
-        return RuleRef(f"n{rule.number}")
+        return reference(f"n{rule.number}")
 
     def _member_of(self, colon: Node, value: Node) -> Node:
         """See `LazyObjects`. All schemas share what leads to a value, and a value without structure with it."""
@@ -193,12 +196,12 @@ class SchemaRules(NodeLowering):
     def _leaf_ref(self, start: LazyState | None) -> Node:
         if start is None:
             return NEVER
-        reference = self._leaf_refs.get(start)
-        if reference is None:
+        leaf = self._leaf_refs.get(start)
+        if leaf is None:
             name = f"l{len(self._leaf_refs)}"
             self._by_name[name] = start
-            reference = self._leaf_refs[start] = RuleRef(name)
-        return reference
+            leaf = self._leaf_refs[start] = reference(name)
+        return leaf
 
     def _undeclared_names(self, wanted: String, declared: tuple[str, ...], pointer: str) -> Node:
         start = self._note_leaf(self._leaves.leaf(wanted, "patternProperties"), pointer)
@@ -220,23 +223,27 @@ class SchemaRules(NodeLowering):
     # Costs
 
     def _settle(self) -> None:
-        """The least bytes of every rule: the least fixpoint, children first. Only rules in cycles, and what uses them,
-        take more than one pass."""
-        late: set[_Rule] = set()
+        """The least bytes of every rule: the least fixpoint, children first. Only rules that use one which comes after
+        them in this order are looked at again, and then what uses a rule whose cost has changed."""
+        stale: set[_Rule] = set()
         for rule in reversed(self._queue):
             check_time()
-            if any(used.number <= rule.number or used in late for used in rule.uses):
-                late.add(rule)
             rule.cost = self._cost_of(rule)
-        order = sorted(late, key=lambda rule: -rule.number)
-        changed = bool(order)
-        while changed:
-            changed = False
-            for rule in order:
+            if any([used.number <= rule.number for used in rule.uses]):
+                stale.add(rule)
+        users: dict[_Rule, list[_Rule]] = {}
+        for rule in self._queue if stale else ():
+            for used in rule.uses:
+                users.setdefault(used, []).append(rule)
+        while stale:
+            again: set[_Rule] = set()
+            for rule in sorted(stale, key=lambda rule: -rule.number):
                 check_time()
                 cost = self._cost_of(rule)
                 if cost != rule.cost:
-                    rule.cost, changed = cost, True
+                    rule.cost = cost
+                    again.update(users.get(rule, ()))
+            stale = again
 
     def _cost_of(self, rule: _Rule) -> int:
         costs = [
