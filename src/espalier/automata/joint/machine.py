@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from espalier.automata.joint.members import JointMember
+from espalier.automata.joint.members import JointMember, TokenLandings
 from espalier.automata.joint.search import DEAD, UNKNOWN, JointSearch
 from espalier.automata.languages.nfa import ByteSet
 from espalier.automata.masks.cache import ByteCache
@@ -52,6 +52,9 @@ CACHE_BYTES = 32 * 2**20
 RECORD_BYTES = 400
 MOVE_BYTES = 120
 OPTION_BYTES = 4 * 2**20
+ALIKE = 8
+"""More joint states with the same part of one member are judged together."""
+_REFUSED = np.zeros(1, dtype=np.bool_)
 MAX_CODES = 4_000_000
 """The most combinations of two members' states that are counted in an array; more are sorted."""
 
@@ -60,10 +63,16 @@ MAX_CODES = 4_000_000
 class Groups:
     """The tokens that all members take by bytes or by the same name, by the joint state after them.
 
-    code: for each token 0 if a member refuses it, else 1 + the index into `states`, `(32 W,) int32`."""
+    code: for each token 0 if a member refuses it, else 1 + the number of the state, `(32 W,) int32`. parts: for each
+    state the number of each member's part, `(n, members)`, among the states of `landed`."""
 
     code: NDArray[np.int32]
-    states: list[State]
+    parts: NDArray[np.int64]
+    landed: list[TokenLandings]
+
+    def state(self, number: int) -> State:
+        """A joint state."""
+        return tuple(landed.states[part] for landed, part in zip(self.landed, self.parts[number].tolist(), strict=True))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -226,11 +235,11 @@ class JointMachine:
         with self._lock:
             self._search.begin()
             groups = self._groups(state)
-            kept = [place for place, after in enumerate(groups.states) if self._allows(after)]
-            number = np.full(len(groups.states) + 1, -1, dtype=np.int32)
-            number[np.array(kept, dtype=np.int64) + 1] = np.arange(len(kept))
+            alive = np.flatnonzero(self._lengths(groups) != DEAD)
+            number = np.full(len(groups.parts) + 1, -1, dtype=np.int32)
+            number[alive + 1] = np.arange(len(alive))
             which = number[groups.code]  # (32 W,)
-            states = [groups.states[place] for place in kept]
+            states = [groups.state(group) for group in alive.tolist()]
             for token, after in self._by_name(state):
                 which[token] = len(states)
                 states.append(after)
@@ -272,18 +281,55 @@ class JointMachine:
                     met.setdefault(after, []).append(token)
             alive = [after for after in met if self._allows(after)]
             both = masks.from_ids([token for after in alive for token in met[after]], self._vocab.width)
+            lengths = {self._search.far(after) for after in alive}
         else:
             groups = self._groups(state)
-            allows = [self._allows(after) for after in groups.states]
-            alive = [after for after, allowed in zip(groups.states, allows, strict=True) if allowed]
-            if len(alive) < len(groups.states):
-                flags = np.array([False, *allows])[groups.code]  # (32 W,)
+            judged = self._lengths(groups)
+            lengths = set(judged[judged != DEAD].tolist())
+            if bool((judged == DEAD).any()):
+                flags = np.concatenate([_REFUSED, judged != DEAD])[groups.code]  # (32 W,)
                 np.bitwise_and(both, masks.from_bool(flags), out=both)
         for token, after in self._by_name(state):
             masks.set_bits_inplace(both, (token,), True)
-            alive.append(after)
-        lengths = [self._search.far(after) for after in alive]
+            lengths.add(self._search.far(after))
         return TokenSummary(both, None if UNKNOWN in lengths else max(lengths, default=0))
+
+    def _lengths(self, groups: Groups) -> NDArray[np.int64]:
+        """For each joint state what `JointSearch.far` says, or more where an end is known, `(n,) int64`. Most states
+        share what one member needs next, and are few again after that symbol: those are judged. Raises LimitExceeded
+        where a search was given up and nothing may be stranded."""
+        parts, landed = groups.parts, groups.landed
+        lengths = np.full(len(parts), DEAD, dtype=np.int64)
+        leader = min(range(len(landed)), key=lambda number: len(np.unique(parts[:, number])))
+        for part in np.unique(parts[:, leader]).tolist():
+            some = np.flatnonzero(parts[:, leader] == part)  # (k,)
+            step = self._search.safe_step(leader, landed[leader].states[part]) if len(some) > ALIKE else None
+            if step is None:
+                continue
+            symbol, ahead = step
+            others = [number for number in range(len(landed)) if number != leader]
+            codes = np.stack([landed[number].after(self.members[number], symbol)[0] for number in others], axis=0)
+            reached, which = np.unique(
+                np.stack([codes[row][parts[some, number]] for row, number in enumerate(others)]),
+                axis=1,
+                return_inverse=True,
+            )
+            far = np.full(reached.shape[1], DEAD, dtype=np.int64)
+            for at, column in enumerate(reached.T.tolist()):
+                if 0 not in column:
+                    after = [
+                        landed[number].after(self.members[number], symbol)[1][code - 1]
+                        for number, code in zip(others, column, strict=True)
+                    ]
+                    after.insert(leader, ahead)
+                    far[at] = self._search.far(tuple(after))
+            far[far >= 0] += 1
+            lengths[some] = far[which.reshape(-1)]
+        for number in np.flatnonzero(lengths < 0).tolist():
+            after = groups.state(number)
+            self._allows(after)
+            lengths[number] = self._search.far(after)
+        return lengths
 
     def _by_name(self, state: State) -> list[tuple[int, State]]:
         """The tokens without bytes that are allowed, and the state after each."""
@@ -304,12 +350,12 @@ class JointMachine:
         """The joint states after a token, dead ones included."""
         landed = [member.landed(part) for member, part in zip(self.members, state, strict=True)]
         code = landed[0].which.astype(np.int32)
-        joint: list[tuple[State, ...]] = [(after,) for after in landed[0].states]
+        parts = np.arange(len(landed[0].states), dtype=np.int64)[:, None]  # (n, members so far)
         for other in landed[1:]:
             width = len(other.states) + 1
             wide = code.astype(np.int64) * width + other.which
             wide[(code == 0) | (other.which == 0)] = 0
-            size = (len(joint) + 1) * width
+            size = (len(parts) + 1) * width
             if size <= MAX_CODES:
                 met = np.flatnonzero(np.bincount(wide, minlength=size))
                 number = np.zeros(size, dtype=np.int32)
@@ -321,13 +367,10 @@ class JointMachine:
                 # 0 is for refused tokens, of which there may be none.
                 code = (places + (met[0] > 0)).astype(np.int32)
                 met = met[met > 0]
-            joint = [
-                (*joint[first - 1], other.states[second - 1])
-                for first, second in zip((met // width).tolist(), (met % width).tolist(), strict=True)
-            ]
+            parts = np.concatenate([parts[met // width - 1], (met % width - 1)[:, None]], axis=1)
         for token in self._specials:
             code[token] = 0
-        return Groups(code, joint)
+        return Groups(code, parts, landed)
 
     def _given_up(self) -> LimitExceeded:
         return LimitExceeded(

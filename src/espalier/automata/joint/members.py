@@ -7,7 +7,6 @@ member names nowhere is read by that member as its spelling in the text, which m
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,13 +24,25 @@ LANDINGS_BYTES = 16 * 2**20
 """The limit on the remembered landings of one member."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class TokenLandings:
     """which: for each token 0 if it is refused, else 1 + the index into `states` of the state after it, `(32 W,)`,
     uint16 or int32. states: the distinct states after a token."""
 
-    which: NDArray[np.integer]
-    states: tuple[State, ...]
+    __slots__ = ("_after", "states", "which")
+
+    def __init__(self, which: NDArray[np.integer], states: tuple[State, ...]) -> None:
+        self.which, self.states = which, states
+        self._after: dict[int, tuple[NDArray[np.int32], list[State]]] = {}
+
+    def after(self, member: JointMember, symbol: int) -> tuple[NDArray[np.int32], list[State]]:
+        """What one more symbol makes of each state: 0 where it is refused, else 1 + the index into the distinct states
+        that are returned with it, `(S,) int32`. member: the one whose states these are."""
+        known = self._after.get(symbol)
+        if known is None:
+            numbers: dict[State | None, int] = {None: 0}
+            codes = [numbers.setdefault(member.taken(state, symbol), len(numbers)) for state in self.states]
+            known = self._after[symbol] = np.array(codes, dtype=np.int32), list(numbers)[1:]
+        return known
 
 
 class JointMember:
@@ -46,6 +57,7 @@ class JointMember:
         self._vocab = vocab
         self._size = 32 * masks.words(vocab.width)
         self._steps: dict[State, tuple[int, State] | None] = {}
+        self._taken: dict[tuple[State, int], State | None] = {}
         self._landed: ByteCache[State, TokenLandings] = ByteCache(LANDINGS_BYTES)
 
     def advance(self, state: State, token: int) -> State | None:
@@ -61,6 +73,15 @@ class JointMember:
     def take(self, state: State, symbol: int) -> State | None:
         """The state after a symbol, None if it is refused."""
         return self.machine.step(state, symbol) if symbol >= 0 else self.advance(state, -1 - symbol)
+
+    def taken(self, state: State, symbol: int) -> State | None:
+        """As `take`, and remembered: for a symbol that many states are asked about."""
+        key = (state, symbol)
+        if key not in self._taken:
+            if len(self._taken) >= MAX_STEPS:
+                self._taken = {}
+            self._taken[key] = self.take(state, symbol)
+        return self._taken[key]
 
     def step(self, state: State) -> tuple[int, State] | None:
         """The first symbol of the completion of fewest symbols, and the state after it; None where the text is
@@ -91,7 +112,7 @@ class JointMember:
     @property
     def size(self) -> int:
         """Bytes held in memory."""
-        return self._landed.size + 200 * len(self._steps)
+        return self._landed.size + 200 * (len(self._steps) + len(self._taken))
 
 
 def references(machine: Machine) -> tuple[tuple[str, NDArray[np.intp]], ...]:

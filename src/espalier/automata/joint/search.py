@@ -66,8 +66,9 @@ class JointSearch:
         self._work = 0
         self._whole = True  # the search that runs has left nothing out
         count = len(members)
-        # Each member is once the last to go to its end; the others go first, in their order.
-        self._orders = [(*(i for i in range(count) if i != last), last) for last in range(count)]
+        # Each member is once the last to go to its end; the others go first, in their order. The first member comes
+        # first at first: it is the text's structure mostly, and filters have no near end that is quick to find.
+        self._orders = [(*(i for i in range(count) if i != last), last) for last in reversed(range(count))]
 
     def begin(self) -> None:
         """Call it before each mask or token: only then may anything be forgotten."""
@@ -91,6 +92,12 @@ class JointSearch:
         if length is None:
             length = self._judge(state)
         return length
+
+    def safe_step(self, number: int, part: State) -> tuple[int, State] | None:
+        """The first symbol of a member's own completion and its state after it; None where that says nothing of other
+        members' states, or the member is complete."""
+        step = None if self._bounded else self._members[number].step(part)
+        return None if step is None or step[0] in self._missing else step
 
     def way(self, state: State) -> list[int]:
         """The symbols of the known completion of a state that `far` finds alive."""

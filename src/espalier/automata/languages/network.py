@@ -125,9 +125,10 @@ class Network:
         """The number of byte classes, C."""
         return int(self.which.shape[1])
 
-    def read(self, position: int, data: bytes, at: int) -> tuple[Targets, int]:
+    def read(self, position: int, data: bytes, at: int) -> list[tuple[Targets, int]]:
         """See `PositionNetwork`."""
-        return self.move(position, int(self.classes[data[at]])), at + 1
+        targets = self.move(position, int(self.classes[data[at]]))
+        return [(targets, at + 1)] if targets else []
 
     def reads(self, position: int) -> ByteSet:
         """The bytes that can be read at a position."""

@@ -12,10 +12,11 @@ from typing import Any
 
 from espalier.automata.languages.fragment import disjoint
 from espalier.automata.languages.nfa import ByteSet
-from espalier.automata.lazy.items import Items, Keys, LazyItem, RuleCall, TokenItem
-from espalier.automata.lazy.linear import ENDLESS
+from espalier.automata.lazy.items import Items, LazyItem, RuleCall, TokenItem
+from espalier.automata.lazy.keys import Keys, begin, excepted
+from espalier.automata.lazy.linear import ENDLESS, Linear
 from espalier.automata.lazy.rules import Later, RuleTable
-from espalier.grammar.ast import TokenRef
+from espalier.grammar.ast import Node, TokenRef
 from espalier.time_limit import WorkLock
 from espalier.time_limit import check as check_time
 
@@ -151,6 +152,16 @@ class LazyStates:
         with self._lock:
             return self._place(tuple(options))
 
+    def begin(self, automata: Iterable[Node | Linear]) -> LazyState:
+        """The position at the start of a rule that is one of these expressions and automata."""
+        return self.start([begin(self.items, automaton) for automaton in automata])
+
+    def excepted(self, start: LazyState, words: tuple[bytes, ...]) -> LazyState | None:
+        """The position at the start of a text of a shared automaton that is none of these words, which are in order;
+        None where every text is one."""
+        rest = excepted(self.items, start, words, 0, self.items.end)
+        return self.start([rest]) if rest.least < ENDLESS else None
+
     def after_key(self, keys: Keys, key: int) -> LazyState:
         """The position after the text of a key."""
         with self._lock:
@@ -222,24 +233,31 @@ class LazyStates:
             place.steps[byte] = after
             return after
 
-    def read(self, place: LazyState, data: bytes, at: int) -> tuple[LazyState | None, int]:
-        """The position after bytes of `data` from `at` on, and where in `data` it stands: the end, or where the rule
-        may end or others are called. None where they cannot be read. No position in between is made."""
+    def read(self, place: LazyState, data: bytes, at: int) -> list[tuple[LazyState, int]]:
+        """The positions after bytes of `data` from `at` on, each with where in `data` it stands: at the end, or where the
+        rule may end or others are called. None where they cannot be read. No position in between is made."""
         with self._lock:
             check_time()
+            items, end = self.items, len(data)
+            arrived: dict[int, dict[LazyItem, None]] = {}
+            waiting: dict[int, dict[LazyItem, None]] = {}
             current: Iterable[LazyItem] = place.core
             while True:
-                byte = data[at]
-                at += 1
-                targets = {
-                    target: None for item in current for target in item.step(self.items, byte) if target.least < ENDLESS
-                }
-                if not targets:
-                    return None, at
-                if at == len(data) or not all(target.stays for target in targets):
-                    after = self._place(targets)
-                    return (None if after.least >= ENDLESS else after), at
-                current = targets
+                for item in current:
+                    for target, past in item.read(items, data, at):
+                        if target.least < ENDLESS:
+                            where = waiting if target.stays and past < end else arrived
+                            if past in where:
+                                where[past][target] = None
+                            else:
+                                where[past] = {target: None}
+                if not waiting:
+                    break
+                at = min(waiting)
+                current = waiting.pop(at)
+            return [
+                (after, past) for past, targets in arrived.items() if (after := self._place(targets)).least < ENDLESS
+            ]
 
     def shortened(self, place: LazyState, longest: int) -> LazyState:
         """A position that reads the same texts of at most `longest` bytes; one for all large counts."""

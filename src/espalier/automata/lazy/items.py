@@ -5,19 +5,18 @@
 
 An item is made when a walk first needs it. Equal items of one table are one object, so positions, which are sets of
 items, compare by identity. Items that read nothing themselves (`Alternatives`, `Times`, `LinearPosition`) stand for
-those that they lead to. This module knows neither positions nor vocabularies."""
+those that they lead to. `keys.py` has the items of objects and arrays. This module knows neither positions nor
+vocabularies."""
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterable
-from collections.abc import Sequence as TextSequence
 from itertools import groupby
 from typing import Any, ClassVar
 
 from espalier.automata.languages.nfa import DONE, ByteSet, utf8_edges
-from espalier.automata.lazy.costs import Utf8, least_bytes, least_without, narrowed, rest_of_character
-from espalier.automata.lazy.linear import ENDLESS, Linear, LinearCosts, State
+from espalier.automata.lazy.costs import Utf8, least_bytes, rest_of_character
+from espalier.automata.lazy.linear import ENDLESS
 from espalier.automata.lazy.rules import RuleTable, Start
 from espalier.grammar.ast import (
     Alternative,
@@ -66,6 +65,10 @@ class LazyItem:
         """The items after one byte, none where it cannot be read: what `edges` says of it, without the others."""
         return [target for members, target in self.edges(items) if members >> byte & 1]
 
+    def read(self, items: Items, data: bytes, at: int) -> Iterable[tuple[LazyItem, int]]:
+        """The items after one or more bytes of `data` from `at` on, and where in `data` each stands."""
+        return [(target, at + 1) for target in self.step(items, data[at])]
+
     def ways(self, items: Items) -> Iterable[LazyItem]:
         """For an item that reads nothing itself: the items that it stands for."""
         return ()
@@ -101,6 +104,13 @@ class LiteralText(LazyItem):
 
     def step(self, items: Items, byte: int) -> Iterable[LazyItem]:
         return (self._following(items),) if byte == self.text[self.at] else ()
+
+    def read(self, items: Items, data: bytes, at: int) -> Iterable[tuple[LazyItem, int]]:
+        count = min(len(data) - at, len(self.text) - self.at)
+        if data[at : at + count] != self.text[self.at : self.at + count]:
+            return ()
+        past = self.at + count
+        return ((self.after if past == len(self.text) else items.text(self.text, past, self.after), at + count),)
 
     def _following(self, items: Items) -> LazyItem:
         if self.following is None:
@@ -211,143 +221,25 @@ class Times(LazyItem):
         return items.times(items.repeat(node.item, low, high), 0, after)
 
 
-class LinearPosition(LazyItem):
-    """A state of a `Linear` automaton."""
-
-    __slots__ = ("automaton", "state")
-    reads = stays = False
-
-    def __init__(self, automaton: LinearCosts, state: State, least: int) -> None:
-        super().__init__(least)
-        self.automaton, self.state = automaton, state
-
-    def ways(self, items: Items) -> Iterable[LazyItem]:
-        walked, state = self.automaton, self.state
-        linear = walked.linear
-        if linear.final(state):
-            yield items.end
-        edges, choice = (linear.edges(state), None) if walked.keyed is None else walked.keyed.explore(state)
-        for label, target in edges:
-            check_time()
-            if walked.least(target) < ENDLESS:
-                yield items.at(label, items.point(walked, target))
-        if choice is not None:
-            place = choice.place
-            costs = walked.costs(place)
-            keys = items.keys(walked, tuple([i for i in choice.keys if costs[i] < ENDLESS]), 0, place)
-            if keys is not None:
-                yield items.at(choice.before, keys)
-
-
-class Keys(LazyItem):
-    """One of the keys of an object from byte `at` on, and what follows it. wanted: the keys that can still come, as
-    numbers in the order of their texts. place: where in the object; see `KeyedLinear`."""
-
-    __slots__ = ("at", "automaton", "place", "wanted")
-
-    def __init__(self, automaton: LinearCosts, wanted: tuple[int, ...], at: int, place: Hashable, least: int) -> None:
-        super().__init__(least)
-        self.automaton, self.wanted, self.at, self.place = automaton, wanted, at, place
-
-    def edges(self, items: Items) -> Iterable[tuple[ByteSet, LazyItem]]:
-        at, wanted = self.at, self.wanted
-        texts = self._texts
-        first = 0
-        while first < len(wanted):
-            byte = texts[wanted[first]][at]
-            past = first + 1
-            if past < len(wanted) and texts[wanted[past]][at] == byte:
-                # The texts are sorted, so those with this byte are neighbours.
-                past = bisect_left(wanted, byte + 1, lo=past, key=lambda i: texts[i][at])
-            for target in self._following(items, first, past):
-                yield 1 << byte, target
-            first = past
-
-    def step(self, items: Items, byte: int) -> Iterable[LazyItem]:
-        at, wanted, texts = self.at, self.wanted, self._texts
-        first = bisect_left(wanted, byte, key=lambda i: texts[i][at])
-        past = bisect_left(wanted, byte + 1, lo=first, key=lambda i: texts[i][at])
-        return self._following(items, first, past) if past > first else ()
-
-    @property
-    def _texts(self) -> TextSequence[bytes]:
-        keyed = self.automaton.keyed
-        assert keyed is not None
-        return keyed.texts
-
-    def _following(self, items: Items, first: int, past: int) -> Iterable[LazyItem]:
-        """The items after the next byte of some neighbouring keys, which they have in common."""
-        wanted = self.wanted
-        if self.at + 1 == len(self._texts[wanted[first]]):  # the shortest comes first
-            yield self.after(items, wanted[first])
-            first += 1
-        keys = items.keys(self.automaton, wanted[first:past], self.at + 1, self.place)
-        if keys is not None:
-            yield keys
-
-    def after(self, items: Items, key: int) -> LazyItem:
-        """What follows the text of a key."""
-        walked = self.automaton
-        assert walked.keyed is not None
-        label, target = walked.keyed.member(key, self.place)
-        return items.at(label, items.point(walked, target))
-
-
-class Except(LazyItem):
-    """A text of a shared automaton from `start` on that is none of `words`, of which the first `at` bytes are read;
-    then `after`. Only words that agree with what is read are listed, in order; there is at least one."""
-
-    __slots__ = ("after", "at", "start", "words")
-
-    def __init__(self, start: Start, words: tuple[bytes, ...], at: int, least: int, after: LazyItem) -> None:
-        super().__init__(least, after)
-        self.start, self.words, self.at, self.after = start, words, at, after
-
-    def edges(self, items: Items) -> Iterable[tuple[ByteSet, LazyItem]]:
-        at = self.at
-        by_byte = narrowed(self.words, at)
-        for members, target in items.leaf_edges(self.start):
-            rest = members
-            for byte, words in by_byte.items():
-                if members >> byte & 1:
-                    rest &= ~(1 << byte)
-                    remainder = items.excepted(target, words, at + 1, self.after)
-                    if remainder.least < ENDLESS:
-                        yield 1 << byte, remainder
-            if rest:
-                yield rest, items.leaf(target, self.after)
-
-    def step(self, items: Items, byte: int) -> Iterable[LazyItem]:
-        target = self.start.step(byte)
-        if target is None:
-            return ()
-        words = tuple([word for word in self.words if len(word) > self.at and word[self.at] == byte])
-        return (items.excepted(target, words, self.at + 1, self.after),)
-
-
 class Items:
     """The items of one table, each kept once. rules: the rules that their expressions name."""
 
     def __init__(self, rules: RuleTable) -> None:
         self._rules = rules
         self.end = End(0)
-        self._known: dict[Hashable, Any] = {}
+        #: Each item by what it is made of.
+        self.known: dict[Hashable, Any] = {}
         self._costs: dict[Node, int] = {}
 
     def __len__(self) -> int:
-        return len(self._known)
+        return len(self.known)
 
     def forget(self) -> None:
         """Drop every item. Those in use stay valid; equal ones are made anew."""
-        walked: dict[LinearCosts, None] = {}
-        for item in self._known.values():
+        for item in self.known.values():
             if isinstance(item, LazyItem):
                 item.forget()
-            if isinstance(item, LinearPosition | Keys):
-                walked[item.automaton] = None
-        for automaton in walked:
-            automaton.forget()
-        self._known = {}
+        self.known = {}
 
     def cost(self, node: Node) -> int:
         """The least number of bytes that an expression reads, at least ENDLESS where it matches nothing."""
@@ -398,40 +290,34 @@ class Items:
         runs = groupby(nodes, is_shared)
         return [node for shared, run in runs for node in ([seq(*run)] if shared else run)]
 
-    def begin(self, automaton: Node | Linear) -> LazyItem:
-        """The start of an expression or an automaton that is a whole rule."""
-        if isinstance(automaton, Node):
-            return self.at(automaton, self.end)
-        return self.point(LinearCosts(automaton, self.cost), automaton.start)
-
     # Each of these makes an item, or finds the equal one.
 
     def kept(self, key: Hashable, make: Callable[[], LazyItem]) -> LazyItem:
         """The item of this key; `make` makes it."""
-        item: LazyItem | None = self._known.get(key)
+        item: LazyItem | None = self.known.get(key)
         if item is None:
-            item = self._known[key] = make()
+            item = self.known[key] = make()
         return item
 
     def text(self, text: bytes, at: int, after: LazyItem) -> LazyItem:
         key = (text, at, after)
-        item: LazyItem | None = self._known.get(key)
+        item: LazyItem | None = self.known.get(key)
         if item is None:
-            item = self._known[key] = LiteralText(text, at, after)
+            item = self.known[key] = LiteralText(text, at, after)
         return item
 
     def char(self, nodes: Utf8, at: int, after: LazyItem) -> LazyItem:
         key = (id(nodes), at, after)
-        item: Char | None = self._known.get(key)
+        item: Char | None = self.known.get(key)
         if item is None:
-            item = self._known[key] = Char(nodes, at, rest_of_character(nodes, at), after)
+            item = self.known[key] = Char(nodes, at, rest_of_character(nodes, at), after)
         return item
 
     def call(self, start: Start, cost: int, after: LazyItem) -> LazyItem:
         key = (start, after)
-        item: LazyItem | None = self._known.get(key)
+        item: LazyItem | None = self.known.get(key)
         if item is None:
-            item = self._known[key] = RuleCall(start, cost, after)
+            item = self.known[key] = RuleCall(start, cost, after)
         return item
 
     def named(self, ref: TokenRef, after: LazyItem) -> LazyItem:
@@ -439,62 +325,25 @@ class Items:
 
     def choice(self, node: Alternative, after: LazyItem) -> LazyItem:
         key = (node, after)
-        item: LazyItem | None = self._known.get(key)
+        item: LazyItem | None = self.known.get(key)
         if item is None:
-            item = self._known[key] = Alternatives(node.options, self.cost(node), after)
+            item = self.known[key] = Alternatives(node.options, self.cost(node), after)
         return item
 
     def times(self, node: Repeat, count: int, after: LazyItem) -> LazyItem:
         key = (node, count, after)
-        item: LazyItem | None = self._known.get(key)
+        item: LazyItem | None = self.known.get(key)
         if item is None:
             check_time()
-            item = self._known[key] = Times(node, count, self.cost(node.item), after)
+            item = self.known[key] = Times(node, count, self.cost(node.item), after)
         return item
 
     def repeat(self, item: Node, low: int, high: int | None) -> Repeat:
         key = ("repeat", item, low, high)
-        repeat: Repeat | None = self._known.get(key)
+        repeat: Repeat | None = self.known.get(key)
         if repeat is None:
-            repeat = self._known[key] = Repeat(item, low, high)
+            repeat = self.known[key] = Repeat(item, low, high)
         return repeat
-
-    def point(self, automaton: LinearCosts, state: State) -> LazyItem:
-        key = (automaton, state)
-        item: LazyItem | None = self._known.get(key)
-        if item is None:
-            item = self._known[key] = LinearPosition(automaton, state, automaton.least(state))
-        return item
-
-    def keys(self, automaton: LinearCosts, wanted: tuple[int, ...], at: int, place: Hashable) -> LazyItem | None:
-        if not wanted:
-            return None
-        key = (automaton, wanted, at, place)
-        item: LazyItem | None = self._known.get(key)
-        if item is None:
-            least = min(map(automaton.costs(place).__getitem__, wanted)) - at
-            item = self._known[key] = Keys(automaton, wanted, at, place, least)
-        return item
-
-    def leaf(self, start: Start, after: LazyItem) -> LazyItem:
-        """A shared automaton from a position on."""
-        return after if start.met().is_over else self.call(start, start.least, after)
-
-    def leaf_edges(self, start: Start) -> Iterable[tuple[ByteSet, Start]]:
-        """The edges of a position of a shared automaton."""
-        edges: Iterable[tuple[ByteSet, Start]] = start.met().edges
-        return edges
-
-    def excepted(self, start: Start, words: tuple[bytes, ...], at: int, after: LazyItem) -> LazyItem:
-        """A text of a shared automaton that is none of these words."""
-        if not words:
-            return self.leaf(start, after)
-        key = ("except", start, words, at, after)
-        item: LazyItem | None = self._known.get(key)
-        if item is None:
-            item = Except(start, words, at, least_without(start, words, at), after)
-            self._known[key] = item
-        return item
 
 
 _NOTHING = End(ENDLESS)

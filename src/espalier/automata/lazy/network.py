@@ -10,7 +10,7 @@ can be read there is worked out when a walk first comes by:
     >>> from espalier.automata.lazy.rules import NoRules
     >>> from espalier.grammar.regex.parse import parse_regex
     >>> explored = LazyStates(NoRules())
-    >>> network = LazyNetwork(explored.start([explored.items.begin(parse_regex("ab|ac*"))]))
+    >>> network = LazyNetwork(explored.begin([parse_regex("ab|ac*")]))
     >>> len(network.places), network.least          # the start alone, one byte from the end
     (1, [1])
     >>> network.move(0, ord("a")), len(network.places)
@@ -187,20 +187,19 @@ class LazyNetwork:
         after = self.places[position].step(byte)
         return () if after is None else (self._numbered(after),)
 
-    def read(self, position: int, data: bytes, at: int) -> tuple[Targets, int]:
+    def read(self, position: int, data: bytes, at: int) -> list[tuple[Targets, int]]:
         """See `PositionNetwork`."""
-        place: LazyState | None = self.places[position]
-        assert place is not None
+        place = self.places[position]
         if not place.explored.is_shared:
-            place, at = place.explored.read(place, data, at)
-            return (() if place is None else (self._numbered(place),)), at
+            return [((self._numbered(after),), past) for after, past in place.explored.read(place, data, at)]
+        after: LazyState | None = place
         while True:  # what follows a byte is remembered for all schemas
-            place = place.step(data[at])
+            after = after.step(data[at])
             at += 1
-            if place is None:
-                return (), at
-            if at == len(data) or place.final:
-                return (self._numbered(place),), at
+            if after is None:
+                return []
+            if at == len(data) or after.final:
+                return [((self._numbered(after),), at)]
 
     def _numbered(self, place: LazyState) -> int:
         number = self._numbers.get(place)

@@ -96,9 +96,9 @@ class PositionNetwork(Protocol):
         """The positions after a letter, () where it cannot be read."""
         ...
 
-    def read(self, position: int, data: bytes, at: int) -> tuple[Targets, int]:
-        """The positions after bytes of `data` from `at` on, () where they cannot be read, and where in `data` they
-        stand: not past a position at which the rule may end or others are called."""
+    def read(self, position: int, data: bytes, at: int) -> list[tuple[Targets, int]]:
+        """The positions after bytes of `data` from `at` on, and where in `data` they stand: not past a position at
+        which the rule may end or others are called. Empty where the bytes cannot be read."""
         ...
 
     def reads(self, position: int) -> ByteSet:

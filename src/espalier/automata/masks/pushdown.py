@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from espalier.automata.languages.nfa import ByteSet
 from espalier.automata.lazy.explored import LazyState
-from espalier.automata.lazy.items import Keys, LiteralText
+from espalier.automata.lazy.items import LiteralText
+from espalier.automata.lazy.keys import Keys
 from espalier.automata.lazy.network import LazyNetwork
 from espalier.automata.masks.cache import ByteCache
 from espalier.automata.masks.machine import Landings, missing_bytes, missing_error

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from espalier.automata.lazy.explored import LazyState
-from espalier.automata.lazy.items import End, Except, Keys, LazyItem, LiteralText, RuleCall, Times
+from espalier.automata.lazy.items import End, LazyItem, LiteralText, RuleCall, Times
+from espalier.automata.lazy.keys import Except, Keys
 from espalier.automata.masks.parts import NO_NODES, MaskPart, PartStore, TrieNodes
 from espalier.automata.masks.rows import LeafRows
 from espalier.automata.masks.walker import WalkerPool, Words

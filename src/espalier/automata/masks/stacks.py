@@ -176,18 +176,29 @@ class StackAutomaton:
         return after
 
     def read(self, state: Stacks, data: bytes) -> Stacks | None:
-        """The state after some bytes, None if no stack can read them."""
-        at, letter = 0, self.network.classes
-        after: Stacks | None = state
-        while at < len(data) and after is not None:
-            if len(after.items) == 1:
-                position, below = after.items[0]
-                targets, at = self.network.read(position, data, at)
-                after = self._after([(targets, below)] if targets else [])
+        """The state after some bytes, None if no stack can read them. Each stack is read as far as its position goes by
+        itself, so no state is made where nothing returns and nothing is called."""
+        read, end, at = self.network.read, len(data), 0
+        waiting: dict[int, dict[int, Stacks]] = {}  # by where in `data` they stand
+        while True:
+            for position, below in state.items:
+                for targets, past in read(position, data, at):
+                    merged = waiting.get(past)
+                    if merged is None:
+                        merged = waiting[past] = {}
+                    for target in targets:
+                        self._put(merged, target, below)
+            if not waiting:
+                return None
+            at = min(waiting)
+            merged = waiting.pop(at)
+            if len(merged) == 1:
+                ((position, below),) = merged.items()
+                state = self.enter(position, below)
             else:
-                after = self.step(after, int(letter[data[at]]))
-                at += 1
-        return after
+                state = self.close(self._intern_stacks(merged, False))
+            if at == end:
+                return state
 
     def spread(self, state: Stacks) -> list[tuple[ByteSet, Stacks | None]]:
         """The disjoint sets of letters that the state reads, each with the state after them."""

@@ -105,7 +105,7 @@ class LazyAssembly:
         start = self._places.get(name)
         if start is None:
             table = LazyStates(self, name=name) if self._named else self._explored
-            start = self._places[name] = table.start([table.items.begin(self._bodies[name])])
+            start = self._places[name] = table.begin([self._bodies[name]])
         return start
 
     def cost_of(self, name: str) -> int:

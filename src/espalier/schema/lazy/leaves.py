@@ -119,7 +119,7 @@ class Leaves:
 
     def start(self, automaton: Node | Linear) -> LazyState | None:
         """The first position of an expression or an automaton; None where no text fits."""
-        place = self.explored.start([self.explored.items.begin(automaton)])
+        place = self.explored.begin([automaton])
         return place if place.core else None
 
     def structure(self, node: Node) -> LazyState | None:

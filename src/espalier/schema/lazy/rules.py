@@ -209,8 +209,7 @@ class SchemaRules(NodeLowering):
             return self._leaf_ref(start)
         explored = self._table(self._current)
         words = tuple(sorted(quoted(name).encode() for name in declared))
-        rest = explored.items.excepted(start, words, 0, explored.items.end)
-        return self._leaf_ref(explored.start([rest]) if rest.least < ENDLESS else None)
+        return self._leaf_ref(explored.excepted(start, words))
 
     def _table(self, rule: _Rule | None) -> LazyStates:
         return self._explored if rule is None or rule.explored is None else rule.explored
@@ -276,5 +275,5 @@ class SchemaRules(NodeLowering):
     def _start_of(self, rule: _Rule) -> LazyState:
         if rule.place is None:
             explored = self._table(rule)
-            rule.place = explored.start([explored.items.begin(body) for body in rule.bodies])
+            rule.place = explored.begin(rule.bodies)
         return rule.place
