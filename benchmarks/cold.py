@@ -21,9 +21,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from importlib.metadata import version
 from importlib.util import find_spec
+from pathlib import Path
 from random import Random
-from typing import Protocol
+from statistics import fmean
+from typing import Any, Protocol
 
 import numpy as np
 from llguidance.gbnf_to_lark import gbnf_to_lark
@@ -250,8 +253,8 @@ def measured(engine: Engine, text: Text) -> TextTimes | None:
         return None
 
 
-def show(kind: str, made: Tekken, engines: Mapping[str, Engine]) -> None:
-    """The table of one kind."""
+def show(kind: str, made: Tekken, engines: Mapping[str, Engine]) -> dict[str, Any]:
+    """Print the table of one kind. Returns its figures as `--save` writes them, in microseconds."""
     texts = list(KINDS[kind](made))
     print(
         f"\n-- {kind}: {len(texts)} texts, {sum(len(text.tokens) for text in texts):,} tokens, V = {made.vocab.width:,}"
@@ -266,13 +269,28 @@ def show(kind: str, made: Tekken, engines: Mapping[str, Engine]) -> None:
         refused[name] = len(rows) - len(times[name])
     print_times(times)
     print("refused: " + ", ".join(f"{name} {count}" for name, count in refused.items()), flush=True)
+    figures = {name: summary(rows) | {"refused": refused[name]} for name, rows in times.items() if rows}
+    return {"texts": len(texts), "tokens": sum(len(text.tokens) for text in texts), "engines": figures}
+
+
+def summary(rows: Sequence[TextTimes]) -> dict[str, float]:
+    """Means over the texts of one engine. A step is a mask and an advance."""
+    return {
+        "to first mask": fmean(row.compile + row.first for row in rows),
+        "step of a new constraint": fmean((sum(row.masks) + sum(row.advances)) / len(row.masks) for row in rows),
+        "step of a known constraint": fmean(row.again / len(row.masks) for row in rows),
+        "whole text": fmean(row.whole for row in rows),
+        "second text": fmean(row.again for row in rows),
+    }
 
 
 def main(argv: Sequence[str] = ()) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("kinds", nargs="*", default=[*KINDS], metavar="KIND", help=f"of {', '.join(KINDS)}")
     parser.add_argument("--width", type=int, nargs="+", default=[WIDTHS[1]], help="vocabularies, by their ids")
+    parser.add_argument("--save", type=Path, metavar="FILE", help="write the figures as JSON: scripts/speed_plot.py")
     arguments = parser.parse_args(argv)
+    saved: dict[str, dict[str, Any]] = {}
     with one_core():
         for width in arguments.width:
             made = widened(tekken(), width)
@@ -284,9 +302,20 @@ def main(argv: Sequence[str] = ()) -> None:
                     for engine in engines.values():
                         measured(engine, text)
                 for kind in arguments.kinds:
-                    show(kind, made, engines)
+                    saved.setdefault(str(width), {})[kind] = show(kind, made, engines)
             except Missing as missing:
                 print(f"left out: {missing}")
+    if arguments.save is not None:
+        peers = [name for name in ("llguidance", "xgrammar") if find_spec(name) is not None]
+        versions = {name: version(name) for name in ("espalier-llm", *peers)}
+        report = {"unit": "microseconds of CPU time", "cpu": cpu(), "versions": versions, "widths": saved}
+        arguments.save.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+
+
+def cpu() -> str:
+    """The name of this machine's processor."""
+    names = [line for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines() if "model name" in line]
+    return names[0].partition(":")[2].strip() if names else "unknown"
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from espalier.automata.masks.walker import MASKS
 from espalier.constraints.compiler import NOWHERE, Folders
@@ -20,6 +20,7 @@ from espalier.engines.options import DEFAULT, EngineOptions
 from espalier.engines.protocols import DraftedEngine, Engine
 from espalier.errors import CapabilityError, EspalierError
 from espalier.kernels.group import start
+from espalier.optional import check_extra, optional_imports
 from espalier.registry import Registry
 from espalier.sampling.fast.candidates import DRAWS, ROWS
 
@@ -41,31 +42,60 @@ class EngineModule(Protocol):
 class EngineOpener(ABC):
     """Opens models with one of our engines."""
 
+    #: The extra that installs the engine's library; None for an engine that needs none.
+    extra: ClassVar[str | None] = None
+
     @abstractmethod
     def module(self) -> EngineModule:
-        """The engine's module, which is imported here. Raises MissingDependency."""
+        """The engine's module, which is imported here."""
+
+    def load(self) -> EngineModule:
+        """The engine's module. Raises MissingDependency."""
+        with optional_imports(self.extra):
+            return self.module()
 
     def __call__(self, model: str, *, options: EngineOptions, folders: Folders) -> Engine:
         """The engine for a model. Raises UnknownModel, InputError, CapabilityError, MissingDependency."""
-        return self.module().open_engine(model, options=options, folders=folders)
+        return self.load().open_engine(model, options=options, folders=folders)
+
+    def check(self, model: str) -> None:
+        """Check what can be seen of a model without loading it. Raises UnknownModel, InputError, MissingDependency."""
+        if self.extra is not None:
+            check_extra(self.extra)
 
     def takes(self) -> tuple[str, ...]:
-        """The names of the options that the engine takes."""
-        return self.module().TAKES
+        """The names of the options that the engine takes. Raises MissingDependency."""
+        return self.load().TAKES
 
 
 class TransformersOpener(EngineOpener):
+    extra = "transformers"
+
     def module(self) -> EngineModule:
         from espalier.engines.huggingface import open as opening
 
         return opening
 
+    def check(self, model: str) -> None:
+        from espalier.engines.model_folder import local_folder
+
+        super().check(model)
+        local_folder(model)
+
 
 class LlamaCppOpener(EngineOpener):
+    extra = "llamacpp"
+
     def module(self) -> EngineModule:
         from espalier.engines.llamacpp import open as opening
 
         return opening
+
+    def check(self, model: str) -> None:
+        from espalier.engines.gguf.header import read_header
+
+        super().check(model)
+        read_header(Path(model).expanduser())
 
 
 class FakeOpener(EngineOpener):
@@ -97,8 +127,8 @@ class OpenAIOpener(EngineOpener):
 
 
 def read_llamacpp_vocab(path: str) -> Vocab:
-    from espalier.engines.llamacpp.open import read_vocab_of
-
+    with optional_imports("llamacpp"):
+        from espalier.engines.llamacpp.open import read_vocab_of
     return read_vocab_of(path)
 
 
@@ -173,6 +203,14 @@ def _draft_with(opened: Engine, model: str, options: EngineOptions, folders: Fol
     except EspalierError as error:
         error.field = "draft_model"
         raise
+
+
+def check_model(model: str, options: EngineOptions) -> None:
+    """Check what can be seen of a model without loading it: the extra of its engine, and that its file or folder is
+    there. Raises UnknownModel, UnknownName, BrokenPlugin, InputError, MissingDependency."""
+    opener = ENGINES.load(options.engine or choose(model, options.url))
+    if isinstance(opener, EngineOpener):
+        opener.check(model)
 
 
 def taken_by(engine: str) -> tuple[str, ...]:

@@ -333,9 +333,8 @@ class MissingDependency(EspalierError):
         """extra: the extra of ours that installs it; None if the user installs the package as such."""
         self.package = package
         self.extra = extra
-        super().__init__(
-            f"{package} is not installed", hint=package_line(package) if extra is None else pip_line(extra)
-        )
+        what = f"{package} is not installed" + ("" if extra is None else f": it comes with the extra `{extra}`")
+        super().__init__(what, hint=package_line(package) if extra is None else pip_line(extra))
 
 
 class NotHere(EspalierError):

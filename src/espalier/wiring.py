@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from espalier.constraints.compiler import Compiler, Folders
-from espalier.engine_table import choose, open_engine
+from espalier.engine_table import check_model, choose, open_engine
 from espalier.engines.options import DEFAULT, EngineOptions
 from espalier.engines.protocols import Engine
 from espalier.errors import InputError, UnknownModel
@@ -82,12 +82,19 @@ class App:
     def open(self, model: str | None = None, options: EngineOptions = DEFAULT) -> Engine:
         """A new engine for a model; without a name, for the configured or the demo model. An option that is not set is
         as in the settings, if the engine takes it. Raises UnknownModel and what the engine raises."""
+        defaults = self.settings.options
+        return open_engine(self._opened_name(model, options), options=options, defaults=defaults, folders=self.folders)
+
+    def check_model(self, model: str | None = None, options: EngineOptions = DEFAULT) -> None:
+        """Check what can be seen, without loading it, of the model that `open` would open. Raises as `check_model` of
+        `engine_table`."""
+        check_model(self._opened_name(model, options), options.over(self.settings.options))
+
+    def _opened_name(self, model: str | None, options: EngineOptions) -> str:
         if model is not None and not model.strip():
             raise UnknownModel("the name of the model is empty", field="model")
-        defaults = self.settings.options
         # A server has its own model, so the demo model is no default there.
-        name = model or self.settings.model or "" if options.over(defaults).url else self.model_name(model)
-        return open_engine(name, options=options, defaults=defaults, folders=self.folders)
+        return model or self.settings.model or "" if options.over(self.settings.options).url else self.model_name(model)
 
     def engine_kind(self, model: str | None = None, options: EngineOptions = DEFAULT) -> str:
         """The name of the engine that `open` takes for a model."""

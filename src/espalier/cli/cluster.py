@@ -3,14 +3,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from espalier.cli import output
 from espalier.cli.serving import signals_taken
-from espalier.errors import MissingDependency
+from espalier.optional import check_extra
 from espalier.server.settings import FIELDS
 from espalier.version import __version__
 
@@ -20,12 +19,6 @@ if TYPE_CHECKING:
     from espalier.server.settings import ServerSettings
 
 SERVER = frozenset(name for entry in FIELDS.values() for name in entry.variables)
-
-
-def need_ray() -> None:
-    """Raises MissingDependency where Ray is not installed."""
-    if importlib.util.find_spec("ray") is None:
-        raise MissingDependency("ray", extra="ray")
 
 
 def travelling(environment: Environment) -> dict[str, str]:
@@ -38,7 +31,7 @@ def serve_on_ray(
     environment: Environment, settings: ServerSettings, plan: ClusterPlan, address: str | None, keys: int
 ) -> list[int]:
     """Serve until a signal; returns the signals that ended it. Raises EspalierError where it could not begin."""
-    need_ray()
+    check_extra("ray")
     from espalier.server.cluster.plan import PROXIES, check_settings  # noqa: PLC0415
 
     check_settings(settings, plan)

@@ -9,7 +9,8 @@ import typer
 
 from espalier.cli import output
 from espalier.cli.flags.groups import sub_app, with_flags
-from espalier.cli.flags.server import EnvFile, ServerFlags, need_server, read_server, variables_of
+from espalier.cli.flags.server import EnvFile, ServerFlags, read_server, variables_of
+from espalier.optional import check_extra
 from espalier.server.settings import FIELDS, ServerSettings
 from espalier.wiring import build_app
 
@@ -29,7 +30,7 @@ def show_command(
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
     """Print every setting, its value (secrets masked) and where the value comes from."""
-    need_server()
+    check_extra("server")
     rows = list(_rows(*read_server(variables_of(settings), env_file)))
     if as_json:
         output.data_json({name: {"value": value, "origin": origin} for name, value, origin in rows})

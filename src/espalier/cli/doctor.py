@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import typer
 
@@ -13,7 +13,7 @@ from espalier.automata.masks.walker import MASKS
 from espalier.cli import output
 from espalier.cli.columns import WIDTH, shown, wrapped
 from espalier.constraints.safety.compile import FILTERS
-from espalier.distribution import pip_line
+from espalier.distribution import EXTRAS, pip_line
 from espalier.engines.llamacpp import report as llama_report
 from espalier.errors import UnknownModel
 from espalier.kernels.folder import folder_of
@@ -22,26 +22,6 @@ from espalier.sampling.fast.candidates import DRAWS, ROWS
 from espalier.version import __version__
 from espalier.wiring import demo_model
 
-
-class Extra(NamedTuple):
-    name: str
-    packages: tuple[str, ...]
-    adds: str
-
-
-EXTRAS = (
-    Extra("transformers", ("torch", "transformers"), "any causal LM on Hugging Face"),
-    Extra("llamacpp", ("llama-cpp-python",), "any GGUF file, with llama.cpp"),
-    Extra(
-        "server",
-        ("fastapi", "uvicorn", "pydantic", "python-dotenv", "prometheus-client", "sqlalchemy", "alembic"),
-        "espalier serve: an OpenAI-compatible server",
-    ),
-    Extra("postgres", ("psycopg",), "the server's store in PostgreSQL"),
-    Extra("otel", ("opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-http"), "OpenTelemetry spans of the server"),
-    Extra("activations", ("lmdb",), "stores of activations: espalier reconstruct"),
-    Extra("wordlists", ("wordfreq",), "word lists by language: espalier wordlist build"),
-)
 ENGINE_NEEDS: dict[str, tuple[str, ...]] = {
     "transformers": ("torch", "transformers"),
     "llamacpp": ("llama-cpp-python",),
@@ -79,12 +59,12 @@ def examine() -> dict[str, Any]:
         "core": {name: installed(name) for name in CORE},
         "extras": {
             extra.name: {
-                "installed": all(installed(p) for p in extra.packages),
-                "packages": {p: installed(p) for p in extra.packages},
+                "installed": all(installed(p) for p in extra.modules.values()),
+                "packages": {p: installed(p) for p in extra.modules.values()},
                 "adds": extra.adds,
                 "install": pip_line(extra.name),
             }
-            for extra in EXTRAS
+            for extra in EXTRAS.values()
         },
         "engines": engines,
         "kernels": {

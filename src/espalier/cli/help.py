@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import Any
 
 import typer
+from typer._click.shell_completion import CompletionItem
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command, get_group
 
@@ -137,6 +138,15 @@ class Root(TyperGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(COMMANDS)
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Without typer's two flags for completion, which is a command here."""
+        return [param for param in super().get_params(ctx) if not str(param.name).endswith("_completion")]
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        """The names of commands, with their help from the table: none is imported for it."""
+        names = [name for name in COMMANDS if name.startswith(incomplete)]
+        return [CompletionItem(name, help=COMMANDS[name].help) for name in names]
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         panels: dict[str, list[tuple[str, str]]] = {}

@@ -16,6 +16,7 @@ import typer
 from espalier.cli import output
 from espalier.cli.help import Root, flag_hint
 from espalier.errors import EspalierError, OutputError
+from espalier.optional import optional_imports
 
 app = typer.Typer(
     name="espalier",
@@ -63,7 +64,8 @@ def run(arguments: list[str] | None = None) -> None:
 def main_code(arguments: list[str] | None = None) -> int:
     """Run and return the exit code."""
     try:
-        code = app(args=arguments, prog_name="espalier", standalone_mode=False)
+        with optional_imports():
+            code = app(args=arguments, prog_name="espalier", standalone_mode=False)
     except EspalierError as error:
         return output.fail(error)
     except typer.TyperException as error:

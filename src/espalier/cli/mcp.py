@@ -6,7 +6,6 @@ there is one client, who started the process, so no key is asked for. The librar
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 from dataclasses import replace
 from functools import partial
@@ -17,10 +16,11 @@ import typer
 from espalier.cli import output
 from espalier.cli.flags.groups import with_flags
 from espalier.cli.flags.model import EngineFlags, Model
-from espalier.cli.flags.server import EnvFile, need_server, read_server
+from espalier.cli.flags.server import EnvFile, read_server
 from espalier.cli.serving import leave, listen, run_one
 from espalier.engines.options import EngineOptions
-from espalier.errors import InputError, MissingDependency
+from espalier.errors import InputError
+from espalier.optional import check_extra
 from espalier.version import __version__
 from espalier.wiring import App, build_app
 
@@ -46,9 +46,8 @@ def command(
     engine: EngineFlags,
 ) -> None:
     """Offer generation, explanation and tests to agents as MCP tools. See docs/mcp.md."""
-    need_server()
-    if importlib.util.find_spec("mcp") is None:
-        raise MissingDependency("mcp", extra="mcp")
+    for extra in ("mcp", "server"):
+        check_extra(extra)
     given = {"HOST": host, "PORT": port, "API_KEYS_FILE": api_key_file, "LOG_LEVEL": log_level, "MODEL_NAME": model}
     if not http:
         for name, value in zip(HTTP_ONLY, (host, port, api_key_file), strict=True):
@@ -60,6 +59,7 @@ def command(
 
     export_for_libraries(environment)
     app = _app(environment, EngineOptions(**engine))
+    app.check_model(settings.model_name)
     if http:
         _serve_http(settings, app)
     else:

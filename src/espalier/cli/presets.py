@@ -23,6 +23,7 @@ from espalier.cli.flags.inputs import read_text
 from espalier.cli.flags.sampling import read_fields
 from espalier.cli.flags.schema import read_schema_argument
 from espalier.cli.flags.store import app_with_store
+from espalier.cli.flags.values import complete_preset
 from espalier.cli.help import WithOverrides
 from espalier.cli.vocab.command import visible
 from espalier.constraints.joining.presets import CONSTRAINING, over_config, preset_parts
@@ -36,7 +37,7 @@ from espalier.sampling.presets.spec import BUILTIN, Preset
 app = sub_app("List, show, add and remove presets: sampling and constraint under one name.")
 
 AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
-Name = Annotated[str, typer.Argument(help="The name of a preset.", metavar="NAME")]
+Name = Annotated[str, typer.Argument(help="The name of a preset.", metavar="NAME", autocompletion=complete_preset)]
 COLUMNS = 80
 NAME_COLUMNS = 24
 

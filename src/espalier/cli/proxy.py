@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from espalier.cli import output
-from espalier.cli.flags.server import EnvFile, need_server, read_server
-from espalier.cli.serving import BACKLOG, leave, listen, signals_taken
-from espalier.errors import EspalierError, InputError
+from espalier.cli.flags.server import EnvFile, read_server
+from espalier.cli.serving import BACKLOG, leave, listen, report_start, run_server
+from espalier.errors import InputError
+from espalier.optional import check_extra
 from espalier.version import __version__
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def command(
     env_file: EnvFile = None,
 ) -> None:
     """Pass requests on to a llama-server, and trace what constraints did to each generation. See docs/proxy.md."""
-    need_server()
+    check_extra("server")
     if mode is not None and mode not in MODES:
         raise InputError(f"--mode {mode}: one of {', '.join(MODES)}", field="mode")
     given = {"HOST": host, "PORT": str(port), "API_KEYS_FILE": api_key_file, "LOG_LEVEL": log_level}
@@ -123,8 +124,9 @@ def _run(app: FastAPI, settings: ServerSettings, listening: socket.socket) -> li
 
     configure(settings)
     drain: dict[str, Any] = {"timeout_graceful_shutdown": settings.drain_seconds + 0.5}  # a float will do
+    failures: list[Exception] = []
     config = uvicorn.Config(
-        app,
+        report_start(app, failures.append),
         log_config=None,
         access_log=False,
         server_header=False,
@@ -136,11 +138,4 @@ def _run(app: FastAPI, settings: ServerSettings, listening: socket.socket) -> li
         http=GuardedProtocol,
         lifespan="on",
     )
-    server = uvicorn.Server(config)
-    caught: list[int] = []
-    try:
-        with signals_taken(caught):
-            server.run(sockets=[listening])
-    except SystemExit as leaving:
-        raise EspalierError("the proxy did not start", hint="the log says why") from leaving
-    return caught
+    return run_server(uvicorn.Server(config), listening, failures)

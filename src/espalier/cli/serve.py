@@ -11,22 +11,24 @@ import os
 import shutil
 import socket
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from espalier.cli import output
-from espalier.cli.cluster import need_ray, serve_on_ray
+from espalier.cli.cluster import serve_on_ray
 from espalier.cli.flags.groups import info_of, with_flags
-from espalier.cli.flags.server import EnvFile, ServerFlags, need_server, read_server, variables_of
-from espalier.cli.serving import leave, listen, run_one, uvicorn_options
+from espalier.cli.flags.server import EnvFile, ServerFlags, read_server, variables_of
+from espalier.cli.serving import MakeApp, leave, listen, run_one, run_workers
 from espalier.engines.request_options import REASONING
-from espalier.errors import EspalierError, InputError
+from espalier.errors import InputError
+from espalier.optional import check_extra
 from espalier.server.settings import ServerSettings
 from espalier.version import __version__
+from espalier.wiring import build_app
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -59,7 +61,6 @@ def batch_routes(settings: ServerSettings | None = None, failed: Failed | None =
 
 
 ROUTES = {"all": all_routes, "chat": chat_routes, "batch": batch_routes}
-MakeApp: TypeAlias = "Callable[[ServerSettings | None, Failed | None], FastAPI]"
 
 
 @with_flags
@@ -86,7 +87,7 @@ def command(
     ] = None,
 ) -> None:
     """Serve a model over HTTP, to any OpenAI client. Settings: docs/server.md, .env.example."""
-    need_server()
+    check_extra("server")
     if only not in ROUTES:
         raise InputError(f"--only {only}: one of {', '.join(ROUTES)}", field="only")
     core = {"ESPALIER_URL": upstream, "ESPALIER_REASONING": reasoning}
@@ -107,6 +108,7 @@ def command(
         return
     if given:
         raise InputError(f"--{next(iter(given))} is for --ray", field=next(iter(given)))
+    build_app(environ=environment.values).check_model(read.model_name)
     with contextlib.ExitStack() as stack:
         listening = stack.enter_context(listen(read))
         export_for_libraries(environment)
@@ -123,7 +125,7 @@ def command(
 
 def _on_ray(environment: Environment, settings: ServerSettings, given: dict[str, Any], keys: int) -> list[int]:
     """Serve on a Ray cluster; returns the signals that ended it. given: what was asked of the cluster."""
-    need_ray()
+    check_extra("ray")
     from espalier.server.cluster.plan import read_plan  # noqa: PLC0415
 
     address = given.pop("address", None)
@@ -186,13 +188,5 @@ def _run(make: MakeApp, settings: ServerSettings, listening: socket.socket) -> l
     configure(settings)
     if settings.workers == 1:
         return run_one(partial(make, settings), settings, listening)
-    import uvicorn  # noqa: PLC0415
-    from uvicorn.config import STARTUP_FAILURE  # noqa: PLC0415
-    from uvicorn.supervisors import Multiprocess  # noqa: PLC0415
-
-    config = uvicorn.Config(make, factory=True, workers=settings.workers, **uvicorn_options(settings))
-    supervisor = Multiprocess(config, sockets=[listening])
-    supervisor.run()
-    if any(process.exitcode == STARTUP_FAILURE for process in supervisor.processes):
-        raise EspalierError("the server did not start", hint="the log says why")
+    run_workers(make, settings, listening)
     return []

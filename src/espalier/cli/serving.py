@@ -5,25 +5,31 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import logging
 import os
 import signal
 import socket
 import stat
 import sys
-from collections.abc import Callable, Iterator
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from espalier.errors import EspalierError, InputError
 from espalier.server.settings import ServerSettings
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
+    from uvicorn import Server
 
     from espalier.server.http.loading import Failed
 
 BACKLOG = 2048
+ERROR_FILE = "error.json"
+MakeApp: TypeAlias = "Callable[[ServerSettings | None, Failed | None], FastAPI]"
 
 
 @contextlib.contextmanager
@@ -123,7 +129,7 @@ def uvicorn_options(settings: ServerSettings) -> dict[str, Any]:
 
 def run_one(make: Callable[[Failed], FastAPI], settings: ServerSettings, listening: socket.socket) -> list[int]:
     """Run one process until a signal; returns the signals that ended it. It answers while its model is loading. make:
-    the application, given what it calls if loading fails. Raises EspalierError if it did not start."""
+    the application, given what it calls if loading fails. Raises why it did not start."""
     import uvicorn  # noqa: PLC0415
 
     failures: list[Exception] = []
@@ -132,13 +138,98 @@ def run_one(make: Callable[[Failed], FastAPI], settings: ServerSettings, listeni
         failures.append(error)
         server.should_exit = True
 
-    server = uvicorn.Server(uvicorn.Config(make(failed), **uvicorn_options(settings)))
+    server = uvicorn.Server(uvicorn.Config(report_start(make(failed), failures.append), **uvicorn_options(settings)))
+    return run_server(server, listening, failures)
+
+
+def run_server(server: Server, listening: socket.socket, failures: list[Exception]) -> list[int]:
+    """Run a server of uvicorn until a signal; returns the signals that ended it. failures: what was reported while it
+    started. Raises the first of them."""
     caught: list[int] = []
     try:
         with signals_taken(caught):
             server.run(sockets=[listening])
     except SystemExit as leaving:  # what it raises when the application could not start, having logged why
-        failures.append(EspalierError(f"uvicorn has ended with {leaving.code}"))
+        failures.append(EspalierError("the server did not start", hint=f"uvicorn ended with {leaving.code}"))
     if failures:
-        raise EspalierError("the server did not start", hint="the log says why") from failures[0]
+        raise start_error(failures[0]) from failures[0]
     return caught
+
+
+def start_error(error: Exception) -> EspalierError:
+    """Why a server did not start, in one line: an error of ours as it is, any other one with its type."""
+    if isinstance(error, EspalierError):
+        return error
+    return EspalierError(f"the server did not start: {type(error).__name__}: {error}", hint="the log has the traceback")
+
+
+def report_start(api: FastAPI, failed: Failed, ready: Callable[[], None] = lambda: None) -> FastAPI:
+    """The application, which calls `failed` with the error if it cannot start, which uvicorn only logs, and else
+    `ready`."""
+    inner = api.router.lifespan_context
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[Any]:
+        async with contextlib.AsyncExitStack() as stack:
+            try:
+                state = await stack.enter_async_context(inner(app))
+            except Exception as error:
+                failed(error)
+                raise
+            ready()
+            yield state
+
+    api.router.lifespan_context = lifespan
+    return api
+
+
+def run_workers(make: MakeApp, settings: ServerSettings, listening: socket.socket) -> None:
+    """Run several processes until a signal. make: the application of one process. Raises why the first process that
+    failed did not start: the others would fail in the same way."""
+    import uvicorn  # noqa: PLC0415
+    from uvicorn.config import STARTUP_FAILURE  # noqa: PLC0415
+    from uvicorn.supervisors import Multiprocess  # noqa: PLC0415
+
+    class Supervisor(Multiprocess):
+        """Ends all processes when one cannot start, and asks none for a sign of life before it has started: where cores
+        are few, a process that imports its model's library cannot answer in time, and would be ended and started again
+        for ever."""
+
+        def keep_subprocess_alive(self) -> None:
+            if report.exists():
+                self.should_exit.set()
+            elif all(not each.process.is_alive() or (folder / str(each.pid)).exists() for each in self.processes):
+                super().keep_subprocess_alive()
+
+    with tempfile.TemporaryDirectory(prefix="espalier-workers-") as name:
+        folder = Path(name)
+        report = folder / ERROR_FILE
+        factory = partial(make_in_worker, make, folder)
+        config = uvicorn.Config(factory, factory=True, workers=settings.workers, **uvicorn_options(settings))
+        supervisor = Supervisor(config, sockets=[listening])
+        supervisor.run()
+        if report.exists():
+            message, hint, is_input = json.loads(report.read_text(encoding="utf-8"))
+            raise (InputError if is_input else EspalierError)(message, hint=hint)
+        if any(process.exitcode == STARTUP_FAILURE for process in supervisor.processes):
+            raise EspalierError("the server did not start", hint="the log says why")
+
+
+def make_in_worker(make: MakeApp, folder: Path) -> FastAPI:
+    """The application in a worker process. folder: gets an empty file named after the process when it has started, or
+    the first error with which one did not."""
+
+    def failed(error: Exception) -> None:
+        why = start_error(error)
+        text = json.dumps([why.message, why.hint, why.exit_code == InputError.exit_code])
+        written = folder / f"{os.getpid()}.json"
+        written.write_text(text, encoding="utf-8")
+        with contextlib.suppress(FileExistsError):
+            os.link(written, folder / ERROR_FILE)  # whole, or not there
+
+    try:
+        api = make(None, None)
+    except Exception as error:
+        failed(error)
+        raise
+    return report_start(api, failed, ready=(folder / str(os.getpid())).touch)

@@ -8,11 +8,12 @@ states. It loads nothing and imports no heavy library.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from espalier.errors import InputError
+from espalier.errors import InputError, UnknownModel
 from espalier.files.json_shape import check_shape
 from espalier.files.limits import MODEL_JSON, TOKENIZER
 from espalier.files.reading import read_text, shortened
@@ -39,6 +40,21 @@ PARTS = ("layer", "expert", "head", "block")
 PER_BYTE = 16
 """A byte of a weights file holds at most so many weights: none have less than half a bit."""
 HINT = "fetch the model again"
+
+
+def local_folder(name: str) -> Path | None:
+    """The folder of a local model; None for a name on the hub. Raises UnknownModel."""
+    path = Path(name).expanduser()
+    if path.is_dir():
+        if (path / "config.json").is_file():
+            return path
+        raise UnknownModel(f"the folder {name} holds no model", hint="it has no config.json", field="model")
+    if path.exists():
+        raise UnknownModel(f"{name} is a file", hint="give the folder that it is in", field="model")
+    # Hub names are `name` or `owner/name`.
+    if not name or name.startswith((".", "~", os.sep)) or name.count("/") > 1:
+        raise UnknownModel(f"there is no folder {name!r}", field="model")
+    return None
 
 
 def check_folder(folder: Path) -> None:

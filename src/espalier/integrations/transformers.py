@@ -15,18 +15,17 @@ from typing import Any
 from espalier.constraints.base import Compiled, Matcher
 from espalier.constraints.matching.rewinding import check_only_masks
 from espalier.constraints.spec import Spec
-from espalier.errors import DeadEnd, InputError, MissingDependency, TokenRefused
+from espalier.errors import DeadEnd, InputError, TokenRefused
 from espalier.integrations.joined import joined
+from espalier.optional import optional_imports
 from espalier.sampling.presets.spec import Preset
 from espalier.tokens import mask as masks
 from espalier.tokens.vocab import Vocab
 from espalier.wiring import build_app
 
-try:
+with optional_imports("transformers"):
     import torch
     from transformers import LogitsProcessor
-except ImportError as error:  # on import of this module, with the pip line
-    raise MissingDependency(error.name or "transformers", extra="transformers") from error
 
 
 class ConstraintLogitsProcessor(LogitsProcessor):

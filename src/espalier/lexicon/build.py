@@ -14,9 +14,10 @@ from importlib.metadata import version
 from itertools import pairwise
 from typing import Any
 
-from espalier.errors import InputError, MissingDependency, UnknownName
+from espalier.errors import InputError, UnknownName
 from espalier.lexicon.files import check_code
 from espalier.lexicon.languages import fold, language
+from espalier.optional import optional_imports
 
 INSIDE = frozenset("'’-‐·׳״\"\u200c\u200d")
 """Characters allowed between two letters of a word: apostrophes, hyphens, the Catalan dot, Hebrew marks, joiners."""
@@ -129,7 +130,5 @@ def list_text(lang: str, words: Sequence[str]) -> str:
 
 def _wordfreq() -> Any:
     """The package wordfreq. Raises MissingDependency."""
-    try:
+    with optional_imports("wordlists"):
         return import_module("wordfreq")
-    except ImportError as error:
-        raise MissingDependency(error.name or "wordfreq", extra="wordlists") from error

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 
 from espalier.errors import MissingDependency
+from espalier.optional import is_importable, optional_imports
 
-OURS = "espalier"
 ENGINES = ("transformers", "llama_cpp")
 """Packages one of which runs a model."""
 
@@ -21,11 +20,9 @@ ENGINES = ("transformers", "llama_cpp")
 def one_line() -> Iterator[None]:
     """Imports inside end the program with one line if a package of another project is missing. Raises SystemExit."""
     try:
-        yield
-    except ModuleNotFoundError as error:
-        package = (error.name or "").partition(".")[0]
-        if not package or package == OURS:
-            raise
-        has_engine = any(find_spec(name) is not None for name in ENGINES)
-        extra = "server" if has_engine else "server,transformers"
-        raise SystemExit(f"{OURS}: {MissingDependency(package, extra=extra)}") from error
+        with optional_imports("server"):
+            yield
+    except MissingDependency as error:
+        has_engine = any(is_importable(name) for name in ENGINES)
+        needed = error if has_engine else MissingDependency(error.package, extra="server,transformers")
+        raise SystemExit(f"espalier: {needed}") from error

@@ -16,13 +16,12 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from espalier.errors import InputError, MissingDependency, OutputError, Unavailable
+from espalier.errors import InputError, OutputError, Unavailable
+from espalier.optional import optional_imports
 
-try:
+with optional_imports("server"):
     from sqlalchemy import URL, Connection, Engine, Table, create_engine, event, exc, make_url
     from sqlalchemy.dialects import postgresql, sqlite
-except ModuleNotFoundError as error:
-    raise MissingDependency(error.name or "sqlalchemy", extra="server") from error
 
 from espalier.store.faults import typed
 
@@ -247,12 +246,10 @@ def _prepare(engine: Engine) -> None:
 
 
 def _open_postgres(url: URL) -> Database:
-    try:
+    with optional_imports("postgres"):
         engine = create_engine(
             url, hide_parameters=True, pool_pre_ping=True, connect_args={"application_name": "espalier"}
         )
-    except ImportError as error:  # psycopg itself, or its libpq
-        raise MissingDependency("psycopg", extra="postgres") from error
     database = Database(engine)
     try:
         with database.reading():

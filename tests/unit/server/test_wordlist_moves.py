@@ -69,7 +69,7 @@ def test_uvicorn_without_the_extra_ends_with_one_line(module: str) -> None:
     )
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1
-    assert done.stderr.startswith("espalier: fastapi is not installed (pip install ")
+    assert done.stderr.startswith("espalier: fastapi is not installed: it comes with the extra `server")
     assert "[server" in done.stderr
 
 

@@ -6,7 +6,6 @@ runs there.
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from espalier.activations.foreign.lmdb_pages import read_piece
 from espalier.activations.foreign.store import DamagedEntry, Found, store_error
 from espalier.activations.lmdb_file import shortfall
 from espalier.confined.pool import ConfinedError, Processes
-from espalier.errors import MissingDependency
+from espalier.optional import check_extra
 from espalier.time_limit import OutOfTime
 
 SUFFIX = "_metadata"
@@ -40,8 +39,7 @@ class LmdbStore:
 
     def found(self) -> Iterator[Found]:
         """Raises InputError where the file is damaged, MissingDependency without lmdb."""
-        if importlib.util.find_spec("lmdb") is None:
-            raise MissingDependency("lmdb", extra="activations")
+        check_extra("activations")
         data = data_file(self.environment)
         if lack := shortfall(data):  # before it is mapped
             hint = f"a store in use is copied whole by mdb_copy; {SALVAGE}"

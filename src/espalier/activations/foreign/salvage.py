@@ -35,8 +35,9 @@ from espalier.activations.lmdb_file import (
 )
 from espalier.activations.store import layout, rebuild
 from espalier.activations.store.locks import NAME as LOCK
-from espalier.errors import InputError, MissingDependency, OutputError
+from espalier.errors import InputError, OutputError
 from espalier.json_record import JsonRecord
+from espalier.optional import optional_imports
 
 DEPTH = 64
 ID_BYTES = 8
@@ -139,10 +140,8 @@ def salvage_pair(source: str | os.PathLike[str], target: str | os.PathLike[str])
 
 
 def _write(target: Path, reading: _Reading, salvage: Salvage) -> None:
-    try:
+    with optional_imports("activations"):
         import lmdb  # noqa: PLC0415  # an extra
-    except ImportError as error:
-        raise MissingDependency("lmdb", extra="activations") from error
     try:
         target.mkdir(parents=True)
         with _create_database(lmdb, target) as environment:

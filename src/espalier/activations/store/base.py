@@ -21,9 +21,10 @@ from espalier.activations.lmdb_file import shortfall
 from espalier.activations.store import layout
 from espalier.activations.store.locks import shared_lock
 from espalier.activations.store.record import CapturedVectors, RequestRecord, new_key
-from espalier.errors import InputError, LimitExceeded, MissingDependency, OutputError
+from espalier.errors import InputError, LimitExceeded, OutputError
 from espalier.files.json_shape import check_shape
 from espalier.files.limits import ACTIVATION_ENTRY
+from espalier.optional import optional_imports
 
 T = TypeVar("T")
 LARGEST_MAP, SMALLEST_MAP = 1 << 40, 1 << 28
@@ -321,8 +322,6 @@ def _check_key(key: str) -> str:
 
 
 def _lmdb() -> Any:
-    try:
+    with optional_imports("activations"):
         import lmdb  # noqa: PLC0415  # an extra
-    except ImportError as error:
-        raise MissingDependency("lmdb", extra="activations") from error
     return lmdb

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from espalier.activations.store.base import ActivationStore
 from espalier.activations.store.legacy import export_legacy
 from espalier.activations.store.record import RequestRecord
-from espalier.errors import InputError, MissingDependency, OutputError
+from espalier.errors import InputError, OutputError
+from espalier.optional import optional_imports
 
 if TYPE_CHECKING:
     import torch
@@ -53,10 +54,8 @@ def to_torch(
     store: ActivationStore, site: str, layer: int, keys: Iterable[str] | None = None
 ) -> Iterator[tuple[RequestRecord, torch.Tensor]]:
     """As `to_numpy`, with tensors on the CPU: `(positions, hidden)` float16 or float32. Raises MissingDependency."""
-    try:
+    with optional_imports("transformers"):
         import torch  # noqa: PLC0415  # an extra
-    except ImportError as error:
-        raise MissingDependency("torch", extra="transformers") from error
     for record, values in to_numpy(store, site, layer, keys):
         yield record, torch.from_numpy(values.copy())
 
@@ -93,10 +92,8 @@ def _records(store: ActivationStore, keys: Iterable[str]) -> dict[str, Any]:
 
 def _safetensors(store: ActivationStore, path: Path, keys: list[str]) -> None:
     """All in memory at once, as the format's writer wants it. The records are JSON under `records` in the metadata."""
-    try:
+    with optional_imports("transformers"):
         from safetensors.numpy import save_file  # noqa: PLC0415  # an extra
-    except ImportError as error:
-        raise MissingDependency("safetensors", extra="transformers") from error
     arrays = {name: np.ascontiguousarray(values) for name, values in _arrays(store, keys)}
     save_file(arrays, str(path), metadata={"records": json.dumps(_records(store, keys))})
 
@@ -153,11 +150,9 @@ def _zarr_array(folder: Path, values: NDArray[Any]) -> None:
 
 def _parquet(store: ActivationStore, path: Path, keys: list[str]) -> None:
     """A row for each request: fields of its record, and where its vectors are. No vectors."""
-    try:
+    with optional_imports("parquet"):
         import pyarrow as pa  # noqa: PLC0415  # an extra
         import pyarrow.parquet as pq  # noqa: PLC0415
-    except ImportError as error:
-        raise MissingDependency("pyarrow", extra="parquet") from error
     rows = []
     for key in keys:
         record = store.record(key)

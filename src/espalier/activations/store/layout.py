@@ -21,7 +21,8 @@ from typing import Any
 import numpy.typing as npt
 
 from espalier.activations.store.dtypes import from_bytes, size_of, to_bytes
-from espalier.errors import InputError, MissingDependency
+from espalier.errors import InputError
+from espalier.optional import optional_imports
 
 FORMAT, VERSION = "espalier-activations", 1
 DATABASES = ("info", "requests", "chunks", "by_prompt", "by_request", "by_time")
@@ -118,8 +119,6 @@ def check_codec(codec: str) -> None:
 
 
 def _zstd() -> Any:
-    try:
+    with optional_imports("activations"):
         import zstandard  # noqa: PLC0415  # an extra
-    except ImportError as error:
-        raise MissingDependency("zstandard", extra="activations") from error
     return zstandard

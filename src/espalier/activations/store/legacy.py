@@ -17,7 +17,8 @@ import numpy as np
 from espalier.activations.store.base import ActivationStore
 from espalier.activations.store.dtypes import from_bfloat16_bits
 from espalier.activations.store.record import CapturedVectors, RequestRecord
-from espalier.errors import InputError, MissingDependency, OutputError
+from espalier.errors import InputError, OutputError
+from espalier.optional import optional_imports
 
 SUFFIX = "_metadata"
 MAP_BYTES = 16 << 30
@@ -67,10 +68,8 @@ def export_legacy(store: ActivationStore, target: Path, keys: Iterable[str]) -> 
     """Write the two environments `target` and `target_metadata`. The key of a prompt's first request is its SHA-256, as
     in the original; further ones get `SHA-256_…`, as newer servers write. Raises InputError, OutputError,
     MissingDependency."""
-    try:
+    with optional_imports("activations"):
         import lmdb  # noqa: PLC0415  # an extra
-    except ImportError as error:
-        raise MissingDependency("lmdb", extra="activations") from error
     beside = target.with_name(target.name + SUFFIX)
     if beside.exists():
         raise InputError(f"{beside} is there already", hint="name a new one", field="output")

@@ -24,17 +24,17 @@ from espalier.cli.batch.cluster import Cluster, work_on_ray
 from espalier.cli.batch.progress import BatchProgress
 from espalier.cli.batch.stopping import end_if, shown, stopped_by_signals, until_done
 from espalier.cli.batch.store import folder_of, known
-from espalier.cli.cluster import need_ray
 from espalier.cli.flags.groups import with_flags
 from espalier.cli.flags.model import EngineFlags, Model, load
 from espalier.cli.flags.schema import read_spec
-from espalier.cli.flags.server import EnvFile, need_server, read_server
+from espalier.cli.flags.server import EnvFile, read_server
 from espalier.cli.flags.store import app_with_store
 from espalier.errors import InputError
 from espalier.files.writing import replaced
 from espalier.jobs.formats.rows import GOES_ON, format_of, read_rows, write_rows
 from espalier.jobs.formats.template import CHAT, Template, answered, templated, with_shared
 from espalier.jobs.states import OPEN_BATCHES, BatchState
+from espalier.optional import check_extra
 from espalier.wiring import build_app
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def command(
 
     A file of requests (custom_id, method, url, body) is taken as it is; rows of a table become requests by --template.
     Beside OUT there is OUT.report.json: see `espalier batch report OUT`. Exit code 1 if any item failed."""
-    need_server()
+    check_extra("server")
     cluster = _cluster(executor, address=address, replicas=replicas, cpus=cpus, gpus=gpus, traces=traces)
     engine = _executor(executor, engine)
     format_of(out)
@@ -162,7 +162,7 @@ def worker_command(
     engine: EngineFlags,
 ) -> None:
     """Work on the batches of the store until a signal. Any number of workers and servers share one store."""
-    need_server()
+    check_extra("server")
     flags = {} if database_url is None else {"DATABASE_URL": database_url}
     flags |= {} if pipeline is None else {"BATCH_JOB_PIPELINE_SIZE": str(pipeline)}
     _, settings = read_server(flags, env_file)
@@ -315,7 +315,7 @@ def _cluster(executor: str, *, traces: bool, **given: Any) -> Cluster | None:
         if named:
             raise InputError(f"--{next(iter(named))} is for --executor ray", field=next(iter(named)))
         return None
-    need_ray()
+    check_extra("ray")
     if traces:
         raise InputError(
             "with --executor ray no traces are kept: the actors, on any machine, open no database",

@@ -7,8 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from espalier.cli.flags.server import need_server, read_server
+from espalier.cli.flags.server import read_server
 from espalier.errors import InputError
+from espalier.optional import check_extra
 
 if TYPE_CHECKING:
     from espalier.jobs.values import Batch
@@ -20,7 +21,7 @@ PIECE = 1 << 20
 @contextmanager
 def opened(database_url: str | None, env_file: str | None) -> Iterator[BatchStore]:
     """The store of the settings, without a model."""
-    need_server()
+    check_extra("server")
     flags = {} if database_url is None else {"DATABASE_URL": database_url}
     _, settings = read_server(flags, env_file)
     from espalier.server.process.opening import open_batches  # noqa: PLC0415  # the extra [server]

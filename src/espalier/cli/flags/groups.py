@@ -23,6 +23,7 @@ from typing import Annotated, Any, Protocol
 import typer
 from typer.models import OptionInfo
 
+from espalier.cli.flags.values import COMPLETES
 from espalier.cli.help import GroupedCommand
 from espalier.cli.hints import say_in_flags
 from espalier.errors import EspalierError, InputError
@@ -163,7 +164,9 @@ def info_of(option: Option, note: str = "") -> OptionInfo:
     more = f" Default: {option.default}{note}." if option.types.value in SCALARS and option.default else ""
     more = " Repeat the flag for several." if isinstance(option, Texts) else more
     name = (option.flag or option.name).replace("_", "-")
-    info: OptionInfo = typer.Option(f"--{name}", help=option.help + more, metavar=option.metavar)
+    info: OptionInfo = typer.Option(
+        f"--{name}", help=option.help + more, metavar=option.metavar, autocompletion=COMPLETES.get(option.name)
+    )
     return info
 
 

@@ -14,6 +14,7 @@ from espalier import api
 from espalier.cli import output
 from espalier.cli.columns import WIDTH, middle, shown
 from espalier.cli.flags.groups import FlagsOf
+from espalier.cli.flags.values import complete_model
 from espalier.cli.progress import first_shown, working
 from espalier.engine_table import choose
 from espalier.engines.base import Event, Request
@@ -24,7 +25,10 @@ from espalier.wiring import App
 SPELLED = {"llamacpp": "llama.cpp"}  # others are called as they are
 
 Model = Annotated[
-    str | None, typer.Option("--model", "-m", help="GGUF file, folder or hub name. Default: the demo model.")
+    str | None,
+    typer.Option(
+        "--model", "-m", help="GGUF file, folder or hub name. Default: the demo model.", autocompletion=complete_model
+    ),
 ]
 EngineFlags: TypeAlias = Annotated[dict[str, Any], FlagsOf(EngineOptions)]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
@@ -10,36 +9,14 @@ import typer
 
 from espalier.cli import output
 from espalier.cli.flags.groups import FlagsOf
-from espalier.errors import MissingDependency
 from espalier.server.settings import FIELDS, ServerSettings, settings_of
 from espalier.wiring import build_app
 
 if TYPE_CHECKING:
     from espalier.server.environment import Environment
 
-MODULES = (
-    "fastapi",
-    "uvicorn",
-    "httptools",
-    "pydantic",
-    "dotenv",
-    "prometheus_client",
-    "python_multipart",
-    "sqlalchemy",
-    "alembic",
-    "httpx2",
-)
-"""Modules of the extra `server`."""
-
 ServerFlags: TypeAlias = Annotated[dict[str, Any], FlagsOf(ServerSettings, is_checked=True)]
 EnvFile = Annotated[str | None, typer.Option(help="File with settings. [default: .env, where there is one]")]
-
-
-def need_server() -> None:
-    """Raises MissingDependency for a library of the server that is not installed."""
-    for module in MODULES:
-        if importlib.util.find_spec(module) is None:
-            raise MissingDependency(module.replace("_", "-"), extra="server")
 
 
 def variables_of(flags: Mapping[str, Any]) -> dict[str, str]:

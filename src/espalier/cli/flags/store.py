@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from espalier.cli.flags.server import need_server, read_server
+from espalier.cli.flags.server import read_server
 from espalier.errors import Unavailable
+from espalier.optional import check_extra
 from espalier.wiring import App, build_app
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 def opened() -> Iterator[Store]:
     """The store: DATABASE_URL of the environment or of `.env`, else the SQLite file of the user. Raises
     MissingDependency, and what `open_store` raises."""
-    need_server()
+    check_extra("server")
     _, settings = read_server({}, None)
     from espalier.store.open import open_store  # noqa: PLC0415  # the extra [server]
 

@@ -14,10 +14,11 @@ from typing import Any
 from espalier import api
 from espalier.cli.vocab.kept import KEPT, read_kept
 from espalier.engine_table import is_gguf, read_gguf_vocab
-from espalier.errors import InputError, MissingDependency, UnknownModel
+from espalier.errors import InputError, UnknownModel
 from espalier.files.json_shape import check_shape
 from espalier.files.limits import MODEL_JSON
 from espalier.files.reading import read_text, shortened
+from espalier.optional import optional_imports
 from espalier.tokens.tokenizer_json import MAX_IDS
 from espalier.tokens.vocab import Vocab
 from espalier.wiring import demo_model
@@ -91,10 +92,8 @@ def read_vocab(name: str) -> Vocab:
         return Vocab.from_tokenizer(path)
     if path.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1 or path.suffix in (".json", ".model"):
         raise UnknownModel(f"there is no tokenizer {name}", field="tokenizer")
-    try:
+    with optional_imports("transformers"):
         from transformers import AutoTokenizer  # noqa: PLC0415  # heavy, and only names on the hub need it
-    except ImportError as error:
-        raise MissingDependency("transformers", extra="transformers") from error
     try:
         return Vocab.from_tokenizer(AutoTokenizer.from_pretrained(name, trust_remote_code=False))
     except (OSError, ValueError) as error:

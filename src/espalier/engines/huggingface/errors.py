@@ -10,21 +10,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from espalier.errors import (
-    CapabilityError,
-    EspalierError,
-    GenerationError,
-    InputError,
-    LimitExceeded,
-    MissingDependency,
-    UnknownModel,
-)
+import torch
+from transformers.utils import logging as upstream_logging
 
-try:
-    import torch
-    from transformers.utils import logging as upstream_logging
-except ModuleNotFoundError as error:
-    raise MissingDependency(error.name or "transformers", extra="transformers") from error
+from espalier.errors import CapabilityError, EspalierError, GenerationError, InputError, LimitExceeded, UnknownModel
 
 
 def first_line(error: BaseException) -> str:

@@ -5,25 +5,19 @@ Nothing of a model's repository is ever executed (`trust_remote_code` is always 
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-from espalier.errors import CapabilityError, InputError, MissingDependency, UnknownModel
-
-try:
-    import torch
-    from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
-except ModuleNotFoundError as error:
-    raise MissingDependency(error.name or "transformers", extra="transformers") from error
+import torch
+from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from espalier.engines.huggingface.errors import first_line, mapped, mapped_loading, quiet
 from espalier.engines.local.ports import EncodePrompt
-from espalier.engines.model_folder import check_folder
+from espalier.engines.model_folder import check_folder, local_folder
+from espalier.errors import CapabilityError, InputError, UnknownModel
 from espalier.tokens.far_tokenizer import FarTokenizer
 from espalier.tokens.tokenizer_json import foreign_faults
 
@@ -140,21 +134,6 @@ def _dtype(name: str | None, device: torch.device) -> Any:
     if name not in DTYPES:
         raise InputError(f"unknown dtype {name!r}", hint=f"one of {', '.join(DTYPES)}", field="dtype")
     return DTYPES[name]
-
-
-def local_folder(name: str) -> Path | None:
-    """The folder of a local model; None for a name on the hub. Raises UnknownModel."""
-    path = Path(name).expanduser()
-    if path.is_dir():
-        if (path / "config.json").is_file():
-            return path
-        raise UnknownModel(f"the folder {name} holds no model", hint="it has no config.json", field="model")
-    if path.exists():
-        raise UnknownModel(f"{name} is a file", hint="give the folder that it is in", field="model")
-    # Hub names are `name` or `owner/name`.
-    if not name or name.startswith((".", "~", os.sep)) or name.count("/") > 1:
-        raise UnknownModel(f"there is no folder {name!r}", field="model")
-    return None
 
 
 def cached_folder(name: str) -> Path | None:

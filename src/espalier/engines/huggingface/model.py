@@ -11,21 +11,16 @@ from inspect import signature
 from typing import Any
 
 import numpy as np
-
-from espalier.errors import CapabilityError, LimitExceeded, MissingDependency
-
-try:
-    import torch
-    from transformers import DynamicCache, PreTrainedConfig
-    from transformers.cache_utils import DynamicLayer
-except ModuleNotFoundError as error:
-    raise MissingDependency(error.name or "transformers", extra="transformers") from error
+import torch
+from transformers import DynamicCache, PreTrainedConfig
+from transformers.cache_utils import DynamicLayer
 
 from espalier.activations.capture.tree import CaptureTree
 from espalier.decoding.ports import Extend, Rows, SequenceId
 from espalier.engines.huggingface.errors import mapped
 from espalier.engines.huggingface.slot_cache import NativeCaches, RowCaches, SlotCache
 from espalier.engines.huggingface.taps import Taps
+from espalier.errors import CapabilityError, LimitExceeded
 
 MAX_SEQUENCES = 256
 # For models that state no limit (recurrent layers, ALiBi): beyond any prompt, small enough to multiply.

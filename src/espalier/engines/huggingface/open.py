@@ -7,9 +7,10 @@ from typing import Any
 
 from espalier.chat.prompt.template import ChatTemplate
 from espalier.engines.huggingface.hidden import TransformersHidden
-from espalier.engines.huggingface.loading import eos_ids, load_model, local_folder, make_encode
+from espalier.engines.huggingface.loading import eos_ids, load_model, make_encode
 from espalier.engines.huggingface.model import TransformersStepModel
 from espalier.engines.local.engine import LocalEngine
+from espalier.engines.model_folder import local_folder
 from espalier.engines.options import DEFAULT, EngineOptions
 from espalier.tokens.vocab import Vocab
 

@@ -15,13 +15,11 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
-from espalier.errors import CapabilityError, MissingDependency
+from espalier.errors import CapabilityError
 
 try:
     import llama_cpp
     from llama_cpp import llama_cpp as low
-except ModuleNotFoundError as error:
-    raise MissingDependency("llama-cpp-python", extra="llamacpp") from error
 except (OSError, RuntimeError, AttributeError) as error:  # no library, one that cannot be opened, or a different one
     raise CapabilityError(
         f"llama-cpp-python cannot open its llama.cpp library: {error}",

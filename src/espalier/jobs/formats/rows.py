@@ -13,9 +13,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from espalier.errors import InputError, MissingDependency, OutputError
+from espalier.errors import InputError, OutputError
 from espalier.files.writing import replaced
 from espalier.jobs.intake import LINE_BYTES, Refused, parse
+from espalier.optional import optional_imports
 
 Row = dict[str, Any]
 FORMATS = (".jsonl", ".csv", ".parquet")
@@ -166,9 +167,7 @@ def _cells(rows: list[Row]) -> list[Row]:
 
 
 def _pyarrow() -> tuple[Any, Any]:
-    try:
+    with optional_imports("parquet"):
         import pyarrow as pa  # noqa: PLC0415  # the extra [parquet]
         from pyarrow import parquet  # noqa: PLC0415
-    except ModuleNotFoundError as error:
-        raise MissingDependency("pyarrow", extra="parquet") from error
     return pa, parquet

@@ -13,7 +13,8 @@ from typing import Any
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from espalier.errors import InputError, MissingDependency
+from espalier.errors import InputError
+from espalier.optional import optional_imports
 from espalier.server import apps
 from espalier.server.cluster import joining
 from espalier.server.cluster.edge import NameMiddleware
@@ -23,12 +24,10 @@ from espalier.server.process.state import Process
 from espalier.server.settings import settings_of
 from espalier.wiring import build_app
 
-try:
+with optional_imports("ray"):
     from ray import serve
 
     from espalier.server.cluster.siblings import Siblings
-except ModuleNotFoundError as error:
-    raise MissingDependency(error.name or "ray", extra="ray") from error
 
 
 def application(args: Mapping[str, Any]) -> serve.Application:

@@ -12,12 +12,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from espalier.errors import EspalierError, InputError, MissingDependency, Unavailable
+from espalier.errors import EspalierError, InputError, Unavailable
+from espalier.optional import optional_imports
 
-try:
+with optional_imports("ray"):
     import ray
-except ModuleNotFoundError as error:
-    raise MissingDependency(error.name or "ray", extra="ray") from error
 
 CONNECT_SECONDS = 10.0
 HINT = "`ray start --head` starts one; ray://… and clusters of other versions of Ray or Python cannot be joined"

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from espalier.optional import optional_imports
 from espalier.server.cluster.prefixes import SLACK, Prefixes, read_marks
 from espalier.server.cluster.sessions import ranked
 
-try:
+with optional_imports("ray"):
     import ray.serve  # noqa: F401  # first: its parts import one another
     from ray.serve._private.replica_result import ReplicaResult
     from ray.serve._private.request_router.pow_2_router import PowerOfTwoChoicesRequestRouter  # Ray's own default
@@ -25,10 +26,6 @@ try:
         RequestRouter,
         RunningReplica,
     )
-except ModuleNotFoundError as error:
-    from espalier.errors import MissingDependency
-
-    raise MissingDependency(error.name or "ray", extra="ray") from error
 
 
 POWER_OF_TWO: Any = PowerOfTwoChoicesRequestRouter.choose_replicas

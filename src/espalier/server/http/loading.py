@@ -41,9 +41,7 @@ async def beside(api: FastAPI, opening: AbstractAsyncContextManager[None], faile
         except Exception as error:
             if not api.state.is_loading:
                 raise  # it failed while closing, not while loading
-            if isinstance(error, EspalierError):
-                log.error("%s: %s", type(error).__name__, error)
-            else:
+            if not isinstance(error, EspalierError):  # ours says all in its message, which the caller prints
                 log.exception("the server could not start")
             failed(error)
 

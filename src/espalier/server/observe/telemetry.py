@@ -15,6 +15,7 @@ from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from espalier.errors import EspalierError, MissingDependency
+from espalier.optional import optional_imports
 from espalier.version import __version__
 
 if TYPE_CHECKING:
@@ -190,13 +191,11 @@ def make_spans(*, is_on: bool, environ: Mapping[str, str] | None = None) -> Span
     """Raises MissingDependency if it is on and OpenTelemetry or the requested exporter is not installed."""
     if not is_on:
         return NoSpans()
-    try:
+    with optional_imports("otel"):
         from opentelemetry import trace  # noqa: PLC0415
         from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, Resource  # noqa: PLC0415
         from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
         from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
-    except ModuleNotFoundError as error:
-        raise MissingDependency("opentelemetry-sdk", extra="otel") from error
     current = trace.get_tracer_provider()
     if isinstance(current, TracerProvider):
         return TracedSpans(current, is_ours=False)
