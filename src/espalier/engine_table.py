@@ -7,18 +7,18 @@ internals.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from espalier.automata.masks.walker import MASKS
 from espalier.constraints.compiler import NOWHERE, Folders
 from espalier.engines.gguf.header import MAGIC
 from espalier.engines.options import DEFAULT, EngineOptions
 from espalier.engines.protocols import DraftedEngine, Engine
-from espalier.errors import CapabilityError, EspalierError
+from espalier.errors import CapabilityError, EspalierError, InputError
 from espalier.kernels.group import start
 from espalier.optional import check_extra, optional_imports
 from espalier.registry import Registry
@@ -146,6 +146,13 @@ ENGINES: Registry[Callable[..., Engine]] = Registry(
 """Engine names to functions `(model, *, options, folders) -> Engine`. A plug-in's module names the options that its
 engine takes: `TAKES`."""
 
+LOADED: Mapping[tuple[str, str], str] = {
+    ("transformers", "PreTrainedModel"): "transformers",
+    ("llama_cpp", "Llama"): "llamacpp",
+}
+"""Package and class of a model that is loaded already -> the engine that takes it as it is: `engine_of(model,
+tokenizer, *, options, folders)` of its module, which takes the options `TAKES_LOADED`."""
+
 STEPPING = "transformers", "llamacpp"
 """Engines whose tokens are drawn here, so that they need the kernels."""
 
@@ -175,10 +182,47 @@ def open_engine(
     option_names = taken_by(name)
     options.check_only(name, option_names)
     merged = options.over(defaults.only(option_names))
-    opened: Engine = make(model, options=merged, folders=folders)
-    if merged.draft_model is not None:
+    return _with_draft(make(model, options=merged, folders=folders), merged, folders)
+
+
+def choose_for(model: object) -> str:
+    """The name of the engine for a model that is loaded already. Raises InputError."""
+    for base in type(model).__mro__:
+        name = LOADED.get((base.__module__.partition(".")[0], base.__name__))
+        if name is not None:
+            return name
+    raise InputError(
+        f"a model is a name, a path, a model of transformers or a llama_cpp.Llama, not {type(model).__name__}",
+        hint="espalier.load('PATH'), or espalier.load(model, tokenizer)",
+        field="model",
+    )
+
+
+def wrap_model(
+    model: Any,
+    tokenizer: Any,
+    *,
+    options: EngineOptions = DEFAULT,
+    defaults: EngineOptions = DEFAULT,
+    folders: Folders = NOWHERE,
+) -> Engine:
+    """The engine over a model that is loaded already, with its tokenizer where it has none itself. defaults: as in
+    `open_engine`. Raises InputError for another object, and what the engine raises."""
+    name = choose_for(model)
+    start([MASKS, ROWS], later=[DRAWS])
+    opener = ENGINES.load(name)
+    assert isinstance(opener, EngineOpener)
+    module: Any = opener.module()
+    options.check_only("loaded model's", module.TAKES_LOADED)
+    merged = options.over(defaults.only(module.TAKES_LOADED))
+    return _with_draft(module.engine_of(model, tokenizer, options=merged, folders=folders), merged, folders)
+
+
+def _with_draft(opened: Engine, options: EngineOptions, folders: Folders) -> Engine:
+    """The engine with the smaller model that drafts for it, if there is one."""
+    if options.draft_model is not None:
         try:
-            _draft_with(opened, merged.draft_model, merged, folders)
+            _draft_with(opened, options.draft_model, options, folders)
         except BaseException:
             opened.close()
             raise

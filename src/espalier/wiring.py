@@ -9,10 +9,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from espalier.constraints.compiler import Compiler, Folders
-from espalier.engine_table import check_model, choose, open_engine
+from espalier.engine_table import check_model, choose, open_engine, wrap_model
 from espalier.engines.options import DEFAULT, EngineOptions
 from espalier.engines.protocols import Engine
 from espalier.errors import InputError, UnknownModel
@@ -95,6 +95,10 @@ class App:
             raise UnknownModel("the name of the model is empty", field="model")
         # A server has its own model, so the demo model is no default there.
         return model or self.settings.model or "" if options.over(self.settings.options).url else self.model_name(model)
+
+    def wrap(self, model: Any, tokenizer: Any, options: EngineOptions = DEFAULT) -> Engine:
+        """The engine over a model that is loaded already; see `wrap_model`."""
+        return wrap_model(model, tokenizer, options=options, defaults=self.settings.options, folders=self.folders)
 
     def engine_kind(self, model: str | None = None, options: EngineOptions = DEFAULT) -> str:
         """The name of the engine that `open` takes for a model."""

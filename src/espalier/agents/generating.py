@@ -7,7 +7,7 @@ Each turns its arguments into a `Question`. Everything that an argument names ho
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -28,10 +28,10 @@ from espalier.agents.arguments import (
 from espalier.agents.verb import Answer, Arguments, Desk, Question, Verb
 from espalier.api.explaining import explained
 from espalier.constraints.filters.matcher import schema_spec
-from espalier.constraints.joining.named import named_constraint
+from espalier.constraints.joining.named import READERS
 from espalier.constraints.joining.rule import together
 from espalier.constraints.json_schema.lowered import LoweredSchema
-from espalier.constraints.spec import Choice, Regex, Spec
+from espalier.constraints.spec import Spec
 from espalier.decoding.strategies import STRATEGIES
 from espalier.engines.base import Result
 from espalier.errors import EspalierError, GenerationError, InputError
@@ -201,19 +201,11 @@ def _question(arguments: Arguments, desk: Desk, read: Any, *, level: str | None 
 
 def constraint_of(arguments: Arguments) -> Spec | None:
     """All that the arguments name, joined. Raises InputError and its subclasses, naming the argument."""
-    makers: dict[str, Callable[[Any], Spec | None]] = {
-        "constraint": Spec.from_json,
-        "regex": Regex,
-        "choices": Choice,
-        "grammar": lambda value: named_constraint(grammar=value),
-        "json_schema": lambda value: named_constraint(json_schema=value),
-        "safety": lambda value: named_constraint(safety=value),
-    }
     specs: list[Spec | None] = []
-    for name, make in makers.items():
+    for name, read in {**READERS, "constraint": Spec.from_json, "choices": READERS["choice"]}.items():
         if name in arguments:
             with blaming(name):
-                specs.append(make(arguments[name]))
+                specs.append(read(arguments[name]))
     return together(*specs)
 
 

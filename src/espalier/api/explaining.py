@@ -14,10 +14,11 @@ from espalier.api.requests import make_request
 from espalier.engines.base import FinishEvent, Request, Result
 from espalier.engines.capabilities import check_capabilities
 from espalier.errors import InputError
-from espalier.harness.compare.remedies import SEEDS, Trial, recommendation, recommended, tried
+from espalier.harness.compare.remedies import SEEDS, Trial, recommendation, recommended, trials_text, tried
 from espalier.trace.records import Trace
 from espalier.trace.report.diagnose import diagnose
 from espalier.trace.report.findings import ANOTHER_STRATEGY, SHOW_THE_SCHEMA, Finding, Remedy
+from espalier.trace.report.screen import screen
 from espalier.wording import Edge, OptionText, constraint
 
 USUAL = (SHOW_THE_SCHEMA, ANOTHER_STRATEGY)
@@ -31,17 +32,24 @@ class Explanation:
     result: Result
     findings: tuple[Finding, ...]
     trials: tuple[Trial, ...] | None = None
+    #: Of each trial.
+    seeds: int = SEEDS
 
     @property
     def recommended(self) -> Trial | None:
         """The trial of the remedy that is recommended; None where nothing was tried, or nothing helps."""
         return recommended(self.trials or ())
 
+    def __repr__(self) -> str:
+        """One screen: text, verdict, cost, places, findings, remedies; then the trials, if there are any."""
+        lines = screen(_require_trace(self.result), self.findings, "python")
+        if self.trials is not None:
+            lines += ["", *trials_text(self.trials, seeds=self.seeds, edge="python")]
+        return "\n".join(lines)
+
     def to_json(self, edge: Edge = "python") -> dict[str, Any]:
         """edge: in whose words remedies are written."""
-        if self.result.trace is None:
-            raise AssertionError("a trace was asked for")
-        explanation = explained(self.result.trace, edge, seed=self.result.seed)
+        explanation = explained(_require_trace(self.result), edge, seed=self.result.seed)
         return explanation if self.trials is None else explanation | trials_json(self.trials, edge)
 
 
@@ -75,7 +83,7 @@ def explain(
         trials = try_all(
             findings, _require_trace(result), prompt, options, engine=engine, seeds=seeds, progress=progress
         )
-    return Explanation(result=result, findings=findings, trials=trials)
+    return Explanation(result=result, findings=findings, trials=trials, seeds=seeds)
 
 
 def try_all(

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Unpack, overload
 
 from espalier.api.logged import logged
-from espalier.api.options import GenerateOptions, with_options
-from espalier.api.requests import Prompt, make_request, outputs_of, split_prompts
-from espalier.engines.base import Capabilities, Event, FinishEvent, Message, Request, Result
+from espalier.api.options import GenerateOptions, Instance, OnePrompt, Prompts, with_options
+from espalier.api.requests import make_request, outputs_of, split_prompts
+from espalier.constraints.joining.named import Constraint
+from espalier.engines.base import Capabilities, Event, FinishEvent, Request, Result
 from espalier.engines.capabilities import check_capabilities
 from espalier.engines.protocols import Engine, ServingEngine
 from espalier.errors import CapabilityError
@@ -60,19 +61,32 @@ class LoadedEngine:
         return self._engine
 
     @overload
-    def generate(self, prompt: str, /, **options: Unpack[GenerateOptions]) -> Result: ...  # type: ignore[overload-overlap]  # a text is no list
+    def generate(  # type: ignore[overload-overlap]  # a text is no list of prompts
+        self, prompt: OnePrompt, /, constraint: type[Instance], **options: Unpack[GenerateOptions]
+    ) -> Result[Instance]: ...
     @overload
-    def generate(self, prompt: Sequence[Message], /, **options: Unpack[GenerateOptions]) -> Result: ...
+    def generate(  # type: ignore[overload-overlap]
+        self, prompt: OnePrompt, /, constraint: Constraint = None, **options: Unpack[GenerateOptions]
+    ) -> Result: ...
     @overload
-    def generate(self, prompt: Sequence[str], /, **options: Unpack[GenerateOptions]) -> list[Result]: ...
+    def generate(
+        self, prompt: Prompts, /, constraint: type[Instance], **options: Unpack[GenerateOptions]
+    ) -> list[Result[Instance]]: ...
     @overload
-    def generate(self, prompt: Sequence[Sequence[Message]], /, **options: Unpack[GenerateOptions]) -> list[Result]: ...
+    def generate(
+        self, prompt: Prompts, /, constraint: Constraint = None, **options: Unpack[GenerateOptions]
+    ) -> list[Result]: ...
 
     @with_options
-    def generate(self, prompt: Any, /, **options: Unpack[GenerateOptions]) -> Result | list[Result]:
+    def generate(
+        self, prompt: Any, /, constraint: Any = None, **options: Unpack[GenerateOptions]
+    ) -> Result | list[Result]:
         """Generate for a text, a list of messages, or a list of either (one batch, results in order).
 
-        constraint: a Spec. soft: a SoftSpec or several, with a constraint or without. filters: your own LogitFilters.
+        constraint: a Python type (a class, `list[User]`, `Literal["a", "b"]`, a dataclass, a TypedDict, an Enum, a
+        pydantic model), whose instance `parsed` then is; a schema as a dict; or a Spec. regex, choice, json_schema,
+        grammar: the same by name, as in request bodies: an expression, texts to choose from, a schema, GBNF or Lark.
+        All that are given hold together. safety: a filter. soft: a SoftSpec or several. filters: your own LogitFilters.
         sampling: a SamplingConfig, or its fields by name (temperature=0, seed=1, max_tokens=64, stop=["\\n"], ...), or
         both: a field beside it replaces the one in it. With n > 1 every prompt gives n results, in one list: same seed,
         random streams 0 to n-1. system: a system message. raw: take a text as it is, without the chat template. trace:
@@ -95,7 +109,7 @@ class LoadedEngine:
 
         Raises InputError and its subclasses for wrong arguments, before anything is generated; GenerationError after.
         """
-        requests, single = self.requests(prompt, **options)
+        requests, single = self.requests(prompt, constraint=constraint, **options)
         done: dict[int, Result] = {}
         for event in self.run(requests):
             if isinstance(event, FinishEvent):
@@ -104,12 +118,14 @@ class LoadedEngine:
         return results[0] if single else results
 
     @with_options
-    def stream(self, prompt: Prompt | Sequence[Prompt], /, **options: Unpack[GenerateOptions]) -> Iterator[Event]:
+    def stream(
+        self, prompt: OnePrompt | Prompts, /, constraint: Constraint = None, **options: Unpack[GenerateOptions]
+    ) -> Iterator[Event]:
         """Like `generate`, token by token: `TokenEvent`s and, per prompt, one `FinishEvent` with the Result.
 
         The request is checked at once, not at the first event. Closing the iterator stops the generation.
         """
-        requests, _ = self.requests(prompt, **options)
+        requests, _ = self.requests(prompt, constraint=constraint, **options)
         return self.run(requests)
 
     def run(self, requests: Sequence[Request], *, route: str = "python") -> Iterator[Event]:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from espalier.activations.capture.options import Activations
 from espalier.constraints.soft.spec import SoftSpec
-from espalier.constraints.spec import Spec
+from espalier.constraints.spec import Gbnf
 from espalier.decoding.options import OPTIONS as DECODING
 from espalier.decoding.options import Decoding
+from espalier.engines.base import Message
 from espalier.engines.request_options import OPTIONS as REQUEST
 from espalier.nearest import as_others_call_it, did_you_mean
 from espalier.option_types import DecodingOptions, RequestOptions, SamplingOptions
@@ -28,16 +29,21 @@ from espalier.trace.recorders.protocol import Recorder
 from espalier.trace.records import TraceLevel
 
 AnyFunction = TypeVar("AnyFunction", bound=Callable[..., Any])
+Instance = TypeVar("Instance")
+"""Of the type that is the constraint."""
+OnePrompt: TypeAlias = str | Sequence[Message]
+Prompts: TypeAlias = Sequence[str] | Sequence[Sequence[Message]]
 
 
 class GenerateOptions(SamplingOptions, DecodingOptions, RequestOptions, total=False):
     """What `generate` and `stream` take beside the prompt; `LoadedEngine.generate` says what each does. What takes
     plain values is declared as an `Option`; the others are these."""
 
-    # What must hold.
-    constraint: Spec | None
-    grammar: Any
+    # What must hold, beside the argument `constraint`.
     json_schema: Any
+    regex: str | None
+    choice: Sequence[str] | None
+    grammar: Gbnf | str | None
     safety: Any
     soft: SoftSpec | Sequence[SoftSpec] | None
     filters: LogitFilter | Iterable[LogitFilter] | None
@@ -65,20 +71,18 @@ class GenerateOptions(SamplingOptions, DecodingOptions, RequestOptions, total=Fa
 DECLARED: Mapping[str, Option] = {**REQUEST, **SAMPLING, **DECODING}
 """Every option that is declared as one, by name."""
 FOREIGN = {name: (whose, option.name) for option in DECLARED.values() for name, whose in option.elsewhere} | {
-    "schema": ("others", "constraint=JsonSchema(schema)"),
-    "output_type": ("Outlines", "constraint=JsonSchema(output_type)"),
-    "response_format": ("OpenAI", "constraint=JsonSchema(schema)"),
-    "response_model": ("Instructor", "constraint=JsonSchema(Model)"),
-    "guided_json": ("vLLM", "constraint=JsonSchema(schema)"),
-    "guided_regex": ("vLLM", "constraint=Regex(pattern)"),
-    "guided_choice": ("vLLM", "constraint=Choice([...])"),
-    "guided_grammar": ("vLLM", "constraint=Gbnf(text)"),
-    "structured_outputs": ("vLLM", "constraint=JsonSchema(schema)"),
+    "schema": ("others", "json_schema"),
+    "output_type": ("Outlines", "constraint"),
+    "response_format": ("OpenAI", "json_schema"),
+    "response_model": ("Instructor", "constraint"),
+    "guided_json": ("vLLM", "json_schema"),
+    "guided_regex": ("vLLM", "regex"),
+    "guided_choice": ("vLLM", "choice"),
+    "guided_grammar": ("vLLM", "grammar"),
+    "structured_outputs": ("vLLM", "json_schema"),
     "json_object": ("others", "constraint=JsonObject()"),
-    "regex": ("SGLang", "constraint=Regex(pattern)"),
-    "ebnf": ("SGLang", "constraint=Gbnf(text)"),
-    "choices": ("others", "constraint=Choice([...])"),
-    "choice": ("others", "constraint=Choice([...])"),
+    "ebnf": ("SGLang", "grammar"),
+    "choices": ("others", "choice"),
     "do_sample": ("transformers", "temperature=0, or above 0 to draw"),
     "logits_processor": ("transformers", "filters"),
     "logits_processors": ("vLLM", "filters"),
@@ -89,7 +93,7 @@ FOREIGN = {name: (whose, option.name) for option in DECLARED.values() for name, 
     "stream": ("OpenAI", "the method stream()"),
 }
 """What other libraries call an argument -> whose name it is, and ours."""
-OPTIONS = (*(name for name in GenerateOptions.__annotations__ if name not in DECLARED), *DECLARED)
+OPTIONS = ("constraint", *(name for name in GenerateOptions.__annotations__ if name not in DECLARED), *DECLARED)
 """The names, in the order in which `help` shows them."""
 
 
@@ -108,6 +112,7 @@ def with_options(function: AnyFunction) -> AnyFunction:
     kept += [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=_default(name), annotation=_annotation(name))
         for name in OPTIONS
+        if name not in signature.parameters
     ]
     function.__signature__ = signature.replace(parameters=kept)  # type: ignore[attr-defined]  # inspect reads it
     return function

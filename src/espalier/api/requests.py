@@ -62,9 +62,11 @@ def split_prompts(prompt: Any) -> tuple[list[Prompt], bool]:
 def make_request(
     prompt: Prompt,
     *,
-    constraint: Spec | None = None,
-    grammar: Any = None,
+    constraint: Any = None,
     json_schema: Any = None,
+    regex: Any = None,
+    choice: Any = None,
+    grammar: Any = None,
     safety: Any = None,
     soft: SoftSpec | Sequence[SoftSpec] | None = None,
     filters: LogitFilter | Iterable[LogitFilter] | None = None,
@@ -98,12 +100,12 @@ def make_request(
 ) -> Request:
     """A Request from what users pass. Raises InputError; unknown names are refused with a list of the known ones.
 
-    presets: where the preset's name is looked up; by default the built-in ones. What holds of `constraint`, `grammar`,
-    `json_schema`, `safety`, `filters` and the preset together, `constraints/joining/rule.py` says. schema_order: the
-    order of properties in every schema that states none (`JsonSchema(order=)`): the constraint's, the preset's and the
-    tools'. default_order: the same, where the preset states none either. default_reasoning: the markers of reasoning
-    where `reasoning` states none. closed: whether the constraint's schemas that
-    do not say so themselves take no undeclared names; false opens those of tools, which are closed by default.
+    presets: where the preset's name is looked up; by default the built-in ones. The six constraints are read by
+    `constraints/joining/named.py`; what holds of them, `filters` and the preset together, `rule.py` beside it says.
+    schema_order: the order of properties in every schema that states none (`JsonSchema(order=)`): the constraint's, the
+    preset's and the tools'. default_order: the same, where the preset states none either. default_reasoning: the
+    markers of reasoning where `reasoning` states none. closed: whether the constraint's schemas that do not say so
+    themselves take no undeclared names; false opens those of tools, which are closed by default.
     activations: as `read_activations` reads it.
     """
     order: Order | None = SCHEMA_ORDER.check(schema_order)
@@ -119,7 +121,9 @@ def make_request(
     aims_at_all = decoding.strategy in FAITHFUL and decoding.target == "full"
     neutral = NEUTRAL if aims_at_all and sampling is None else {}
     config = sampling or SamplingConfig.from_json({**neutral, **fields} if preset is None else {})
-    constraint = named_constraint(constraint=constraint, grammar=grammar, json_schema=json_schema, safety=safety)
+    constraint = named_constraint(
+        constraint=constraint, json_schema=json_schema, regex=regex, choice=choice, grammar=grammar, safety=safety
+    )
     masking, others = split_filters(own_filters(filters))
     constraint = together(constraint, *masking)
     notes = config.notes

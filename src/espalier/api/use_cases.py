@@ -13,17 +13,19 @@ from typing import Any, Unpack, overload
 from espalier.api.explaining import Explanation
 from espalier.api.explaining import explain as explained
 from espalier.api.loaded import LoadedEngine
-from espalier.api.options import GenerateOptions, with_options
+from espalier.api.options import GenerateOptions, Instance, OnePrompt, Prompts, with_options
 from espalier.constraints import to_peers
 from espalier.constraints.base import Compiled
 from espalier.constraints.filters.matcher import schema_spec
+from espalier.constraints.joining.named import Constraint, read_constraint
 from espalier.constraints.joining.presets import merged
 from espalier.constraints.joining.rule import unenforced, with_bad_words
 from espalier.constraints.json_schema.check import grammar_contract
 from espalier.constraints.json_schema.compile import contract_of
 from espalier.constraints.json_schema.lowered import LoweredSchema
 from espalier.constraints.spec import JsonSchema, Spec
-from espalier.engines.base import Message, Result
+from espalier.engine_table import choose_for
+from espalier.engines.base import Result
 from espalier.engines.options import EngineOptions, LoraLike, read_lora
 from espalier.errors import CapabilityError, InputError, LimitExceeded, UnsupportedError
 from espalier.harness.compare.remedies import SEEDS
@@ -42,7 +44,8 @@ def default_app() -> App:
 
 
 def load(
-    model: str | os.PathLike[str] | None = None,
+    model: str | os.PathLike[str] | Any | None = None,
+    tokenizer: Any = None,
     *,
     device: str | None = None,
     dtype: str | None = None,
@@ -68,8 +71,9 @@ def load(
     app: App | None = None,
 ) -> LoadedEngine:
     """Load a model by path or name: a GGUF file, the address of a llama-server, a folder or hub name of Hugging Face;
-    by default the configured or the demo model. Arguments left None come from the environment (`ESPALIER_CONTEXT` and
-    so on), then from the engine's defaults.
+    by default the configured or the demo model. Or a model that is loaded already: one of transformers with its
+    tokenizer, or a `llama_cpp.Llama`, which stay yours. Arguments left None come from the environment
+    (`ESPALIER_CONTEXT` and so on), then from the engine's defaults.
 
     device: `cpu`, `cuda`, `cuda:1`, `mps`. dtype: the weights' type: `float32`, `bfloat16`, `float16`, `auto`.
     draft_model: a smaller model with the same vocabulary, in this process too, which drafts under `strategy="draft"`.
@@ -113,32 +117,47 @@ def load(
         schema_as=schema_as,
         binary=None if binary is None else os.fspath(binary),
     )
+    if model is not None and not isinstance(model, str | os.PathLike):
+        return LoadedEngine(app.wrap(model, tokenizer, options), app.presets, log=app.log, kind=choose_for(model))
+    if tokenizer is not None:
+        raise InputError(
+            "a tokenizer goes with a model that is loaded already",
+            hint="leave it out: a model by name has its own",
+            field="tokenizer",
+        )
     name = None if model is None else os.fspath(model)
     return LoadedEngine(app.open(name, options), app.presets, log=app.log, kind=app.engine_kind(name, options))
 
 
 @overload
-def generate(prompt: str, /, **options: Unpack[GenerateOptions]) -> Result: ...  # type: ignore[overload-overlap]  # a text is no list
+def generate(  # type: ignore[overload-overlap]  # a text is no list of prompts
+    prompt: OnePrompt, /, constraint: type[Instance], **options: Unpack[GenerateOptions]
+) -> Result[Instance]: ...
 @overload
-def generate(prompt: Sequence[Message], /, **options: Unpack[GenerateOptions]) -> Result: ...
+def generate(  # type: ignore[overload-overlap]
+    prompt: OnePrompt, /, constraint: Constraint = None, **options: Unpack[GenerateOptions]
+) -> Result: ...
 @overload
-def generate(prompt: Sequence[str], /, **options: Unpack[GenerateOptions]) -> list[Result]: ...
+def generate(
+    prompt: Prompts, /, constraint: type[Instance], **options: Unpack[GenerateOptions]
+) -> list[Result[Instance]]: ...
 @overload
-def generate(prompt: Sequence[Sequence[Message]], /, **options: Unpack[GenerateOptions]) -> list[Result]: ...
+def generate(prompt: Prompts, /, constraint: Constraint = None, **options: Unpack[GenerateOptions]) -> list[Result]: ...
 
 
 @with_options
-def generate(prompt: Any, /, **options: Unpack[GenerateOptions]) -> Result | list[Result]:
+def generate(prompt: Any, /, constraint: Any = None, **options: Unpack[GenerateOptions]) -> Result | list[Result]:
     """`LoadedEngine.generate` on the default engine, which is loaded on the first call and kept."""
     app = default_app()
     engine = LoadedEngine(app.default_engine(), app.presets, log=app.log, kind=app.engine_kind())
-    result: Result | list[Result] = engine.generate(prompt, **options)
+    result: Result | list[Result] = engine.generate(prompt, constraint, **options)
     return result
 
 
 def explain(
     prompt: Any,
     /,
+    constraint: Constraint = None,
     *,
     engine: LoadedEngine | None = None,
     try_remedies: bool = False,
@@ -147,20 +166,21 @@ def explain(
 ) -> Explanation:
     """Generate once, and explain what the constraint cost, where, why, and what to do about it.
 
-    engine: what `espalier.load` returned; by default the one of `espalier.generate`. options: the arguments of
-    `espalier.generate`, a constraint among them. try_remedies: run each remedy that is named on so many seeds, paired
+    engine: what `espalier.load` returned; by default the one of `espalier.generate`. constraint, options: the arguments
+    of `espalier.generate`. try_remedies: run each remedy that is named on so many seeds, paired
     with the run as asked; `trials` then has the differences of tax (nats), validity (share), tokens and time (seconds)
     with their 95 % intervals, and `recommended` the one that helps. Raises as `generate` does.
     """
     if engine is None:
         app = default_app()
         engine = LoadedEngine(app.default_engine(), app.presets, log=app.log, kind=app.engine_kind())
-    return explained(prompt, engine=engine, try_remedies=try_remedies, seeds=seeds, **options)
+    return explained(prompt, constraint=constraint, engine=engine, try_remedies=try_remedies, seeds=seeds, **options)
 
 
-def compile(spec: Spec, *, vocab: Vocab | None = None, app: App | None = None) -> Compiled:  # noqa: A001  # as re.compile
-    """Compile a constraint for a vocabulary (default: bytes). Raises SpecError and its subclasses, UnsupportedError."""
-    return (app or default_app()).compiler(vocab or Vocab.bytes()).compile(spec)
+def compile(constraint: Constraint, *, vocab: Vocab | None = None, app: App | None = None) -> Compiled:  # noqa: A001  # as re.compile
+    """Compile a constraint, as `espalier.generate` takes it, for a vocabulary (default: bytes). Raises SpecError and
+    its subclasses, UnsupportedError."""
+    return (app or default_app()).compiler(vocab or Vocab.bytes()).compile(read_constraint(constraint))
 
 
 def contract(schema: Any, *, vocab: Vocab | None = None, app: App | None = None, **options: Any) -> Contract:
@@ -189,21 +209,19 @@ def schema_to_gbnf(schema: Any, **options: Any) -> str:
     return printed(lowered.converted)
 
 
-def to_llguidance(constraint: Spec | Compiled, *, app: App | None = None) -> str:
+def to_llguidance(constraint: Constraint | Compiled, *, app: App | None = None) -> str:
     """A constraint as Lark text for llguidance 1.9, whose texts and masks are then the constraint's. A Compiled gives
     its spec. Raises CapabilityError, naming the kind and the reason, for what has no grammar; InputError and its
     subclasses for a spec that is wrong in itself."""
     return to_peers.to_llguidance(_spec_of(constraint), (app or default_app()).compiler(Vocab.bytes()))
 
 
-def to_xgrammar(constraint: Spec | Compiled, *, app: App | None = None) -> str:
+def to_xgrammar(constraint: Constraint | Compiled, *, app: App | None = None) -> str:
     """A constraint as EBNF text for xgrammar 0.2, with the start rule `root`. Takes and raises as `to_llguidance`."""
     return to_peers.to_xgrammar(_spec_of(constraint), (app or default_app()).compiler(Vocab.bytes()))
 
 
-def _spec_of(constraint: Spec | Compiled) -> Spec:
-    if isinstance(constraint, Spec):
-        return constraint
+def _spec_of(constraint: Constraint | Compiled) -> Spec:
     if isinstance(constraint, Compiled):
         if constraint.spelled:
             marker = next(iter(constraint.spelled.values())).decode("utf-8", "replace")
@@ -213,7 +231,7 @@ def _spec_of(constraint: Spec | Compiled) -> Spec:
                 field="constraint",
             )
         return constraint.spec
-    raise InputError(f"a constraint is a Spec or a Compiled, not {type(constraint).__name__}", field="constraint")
+    return read_constraint(constraint)
 
 
 def get_preset(name: str, *, app: App | None = None) -> Preset:

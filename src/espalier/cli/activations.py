@@ -16,7 +16,6 @@ from espalier.activations.store.base import ActivationStore
 from espalier.activations.store.export import FORMS, export
 from espalier.activations.store.record import RequestRecord
 from espalier.cli import output
-from espalier.cli.columns import shown
 from espalier.cli.flags.activations import CaptureFlags, trace_path
 from espalier.cli.flags.constraint import ConstraintFlags
 from espalier.cli.flags.decoding import DecodingFlags
@@ -25,6 +24,7 @@ from espalier.cli.flags.inputs import Raw, System
 from espalier.cli.flags.model import EngineFlags, Model, load
 from espalier.cli.flags.sampling import SamplingFlags, check_single
 from espalier.cli.flags.store import app_with_store
+from espalier.columns import shown
 from espalier.engines.base import FinishEvent
 from espalier.errors import InputError
 from espalier.trace.records import Trace

@@ -13,12 +13,12 @@ from rich.cells import cell_len, set_cell_size
 
 from espalier import api
 from espalier.cli import output
-from espalier.cli.columns import WIDTH, middle, shown, wrapped
 from espalier.cli.flags.groups import with_flags
 from espalier.cli.flags.inputs import read_text
 from espalier.cli.flags.schema import SchemaArgument, SchemaFlags
 from espalier.cli.progress import working
 from espalier.cli.vocab.reading import read_vocab
+from espalier.columns import WIDTH, middle, shown, wrapped
 from espalier.constraints.json_schema.check import CompileCost, SchemaReport, check_schema
 from espalier.constraints.json_schema.instances import Instance, read_instances
 from espalier.errors import InputError, UnsupportedError

@@ -11,7 +11,7 @@ import typer
 
 from espalier.automata.masks.walker import MASKS
 from espalier.cli import output
-from espalier.cli.columns import WIDTH, shown, wrapped
+from espalier.columns import WIDTH, shown, wrapped
 from espalier.constraints.safety.compile import FILTERS
 from espalier.distribution import EXTRAS, pip_line
 from espalier.engines.llamacpp import report as llama_report

@@ -8,7 +8,7 @@ import typer
 
 from espalier import api
 from espalier.cli import output
-from espalier.cli.columns import WIDTH, shown, wrapped
+from espalier.columns import WIDTH, shown, wrapped
 
 HEADER = ("KIND", "NAME", "PACKAGE", "STATE")
 

@@ -16,7 +16,6 @@ from rich.cells import cell_len, set_cell_size
 from espalier import api
 from espalier.api.preset_rows import preset_rows
 from espalier.cli import output
-from espalier.cli.columns import END_ISOLATE, ISOLATE
 from espalier.cli.flags.constraint import read_grammar
 from espalier.cli.flags.groups import sub_app
 from espalier.cli.flags.inputs import read_text
@@ -26,6 +25,7 @@ from espalier.cli.flags.store import app_with_store
 from espalier.cli.flags.values import complete_preset
 from espalier.cli.help import WithOverrides
 from espalier.cli.vocab.command import visible
+from espalier.columns import END_ISOLATE, ISOLATE
 from espalier.constraints.joining.presets import CONSTRAINING, over_config, preset_parts
 from espalier.errors import EspalierError, InputError
 from espalier.files.json_shape import check_shape

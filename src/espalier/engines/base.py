@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias
 
 from espalier.activations.capture.options import Activations
 from espalier.activations.store.record import CapturedVectors
@@ -26,6 +26,15 @@ from espalier.sampling.filters import LogitFilter
 from espalier.schema.order import Order
 from espalier.trace.recorders.protocol import Recorder
 from espalier.trace.records import StepRecord, Trace, TraceLevel
+
+if TYPE_CHECKING:  # of Python 3.13: a Result without an argument is one of anything
+    from typing_extensions import TypeVar
+
+    Parsed = TypeVar("Parsed", default=Any, covariant=True)
+else:
+    from typing import TypeVar
+
+    Parsed = TypeVar("Parsed", covariant=True)
 
 Message: TypeAlias = Mapping[str, Any]
 SamplerName: TypeAlias = Literal["espalier", "native"]
@@ -127,9 +136,9 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
-    """A finished generation. `parsed` is the JSON value under a JSON constraint, otherwise the text; None if the text
-    was cut short.
+class Result(Generic[Parsed]):
+    """A finished generation. `parsed` is the JSON value under a JSON constraint, an instance of the type where the
+    constraint is a Python type, otherwise the text; None if the text was cut short.
 
     text: everything that was generated. turn: the same text, split into reasoning, content and calls. stop_reason: the
     stop text or stop id that ended it, None for EOS and length. mask_seconds: time spent on token masks, None without a
@@ -150,7 +159,7 @@ class Result:
     usage: Usage
     seed: int
     turn: Turn
-    parsed: Any = None
+    parsed: Parsed | None = None
     verdict: Verdict | None = None
     #: Set where the verdict says that the text breaks what was called enforced.
     breach: Breach | None = None

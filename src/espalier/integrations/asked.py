@@ -12,13 +12,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from espalier.constraints.joining.named import READERS
 from espalier.constraints.spec import Spec
 from espalier.errors import InputError
 from espalier.integrations.joined import joined
 from espalier.wiring import App
 
 KEY = "espalier"
-CONSTRAINTS = ("constraint", "grammar", "json_schema", "safety", "preset", "bad_words")
+CONSTRAINTS = (*READERS, "preset", "bad_words")
 FIELDS = (*CONSTRAINTS, "report", "id")
 
 
@@ -50,12 +51,9 @@ def read_asked(extra: Mapping[str, Any] | None, app: App) -> EngineConstraint | 
         raise InputError("id is a text", field=f"{KEY}.id")
     if not isinstance(words, list) or not all(isinstance(word, str) and word for word in words):
         raise InputError("bad_words is a list of texts", field=f"{KEY}.bad_words")
-    constraint, preset = data.get("constraint"), data.get("preset")
+    preset = data.get("preset")
     joint = joined(
-        None if constraint is None else Spec.from_json(constraint),
-        grammar=data.get("grammar"),
-        json_schema=data.get("json_schema"),
-        safety=data.get("safety"),
+        **{name: data.get(name) for name in READERS},
         preset=None if preset is None else app.presets.get(preset),
         bad_words=words,
         who="a logits processor",

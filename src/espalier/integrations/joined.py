@@ -26,22 +26,20 @@ class ConstraintWithNotes(NamedTuple):
 
 
 def joined(
-    constraint: Spec | None = None,
     *,
-    grammar: Any = None,
-    json_schema: Any = None,
-    safety: Any = None,
     preset: Preset | None = None,
     bad_words: Sequence[str] = (),
     who: str = "this processor",
     elsewhere: str = "generate(suppress_tokens=...)",
+    **named: Any,
 ) -> ConstraintWithNotes:
     """Join what a request asks for; only the constraint and the bad words of a preset hold.
 
-    who, elsewhere: for messages: who enforces, and where tokens can be banned instead. Raises InputError and its
-    subclasses, naming the argument, and CapabilityError for a constraint that takes text back.
+    named: as `named_constraint` takes them. who, elsewhere: for messages: who enforces, and where tokens can be banned
+    instead. Raises InputError and its subclasses, naming the argument, and CapabilityError for a constraint that takes
+    text back.
     """
-    spec = named_constraint(constraint=constraint, grammar=grammar, json_schema=json_schema, safety=safety)
+    spec = named_constraint(**named)
     notes: tuple[str, ...] = ()
     if preset is not None:
         spec, sampling, notes = merged(preset, constraint=spec)

@@ -1,6 +1,6 @@
 """A LogitsProcessor for users of transformers' own `model.generate`: greedy, sampling, beams, assisted generation.
 
-    processor = ConstraintLogitsProcessor(JsonSchema(schema), tokenizer=tokenizer, safety="minimal")
+    processor = ConstraintLogitsProcessor(User, tokenizer=tokenizer)
     model.generate(**inputs, logits_processor=[processor])
 
 It knows nothing about our engines: it sees ids and scores. One processor serves one call of `generate`, and another one
@@ -10,11 +10,12 @@ after `reset`.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from typing import Any
 
 from espalier.constraints.base import Compiled, Matcher
+from espalier.constraints.joining.named import Constraint
 from espalier.constraints.matching.rewinding import check_only_masks
-from espalier.constraints.spec import Spec
 from espalier.errors import DeadEnd, InputError, TokenRefused
 from espalier.integrations.joined import joined
 from espalier.optional import optional_imports
@@ -31,11 +32,11 @@ with optional_imports("transformers"):
 class ConstraintLogitsProcessor(LogitsProcessor):
     """Masks the scores of every row with the row's own matcher.
 
-    constraint: a Spec (then `tokenizer` is needed) or a Compiled. grammar, json_schema, safety, preset: as in
-    `espalier.generate`; all that are given hold together. Of a preset only the constraint and the bad words hold: its
-    sampling is for `generate`'s own arguments. `notes` says what does not hold. Rows are recognised by the tokens
-    generated so far, so beams may be reordered, dropped and duplicated between steps, drafts taken back, and groups of
-    beams come one after the other. A finished row only gets EOS.
+    constraint: a type, a schema, a Spec or a Compiled, which alone needs no `tokenizer`. json_schema, regex, choice,
+    grammar, safety, preset: as in `espalier.generate`; all that are given hold together. Of a preset only the
+    constraint and the bad words hold: its sampling is for `generate`'s own arguments. `notes` says what does not hold.
+    Rows are recognised by the tokens generated so far, so beams may be reordered, dropped and duplicated between steps,
+    drafts taken back, and groups of beams come one after the other. A finished row only gets EOS.
 
     Raises SpecError and its subclasses when made, InputError for a preset that bans tokens; DeadEnd if a row has no
     allowed token; InputError if it is used for a second `generate`; TokenRefused if a later processor unmasked a token
@@ -44,40 +45,38 @@ class ConstraintLogitsProcessor(LogitsProcessor):
 
     def __init__(
         self,
-        constraint: Spec | Compiled | None = None,
+        constraint: Constraint | Compiled = None,
         *,
         tokenizer: Any = None,
         width: int | None = None,
-        grammar: Any = None,
         json_schema: Any = None,
+        regex: str | None = None,
+        choice: Sequence[str] | None = None,
+        grammar: Any = None,
         safety: Any = None,
         preset: Preset | str | None = None,
     ) -> None:
         self.notes: tuple[str, ...] = ()
-        beside = {"grammar": grammar, "json_schema": json_schema, "safety": safety, "preset": preset}
-        given = [name for name, value in beside.items() if value is not None]
-        if given and constraint is not None and not isinstance(constraint, Spec):
-            raise InputError(
-                f"{given[0]} cannot join a constraint that is compiled already",
-                hint="pass its Spec, and tokenizer=",
-                field=given[0],
-            )
-        if isinstance(constraint, Spec) or given:
+        named = {"json_schema": json_schema, "regex": regex, "choice": choice, "grammar": grammar, "safety": safety}
+        beside = [name for name, value in {**named, "preset": preset}.items() if value is not None]
+        if isinstance(constraint, Compiled):
+            if beside:
+                raise InputError(
+                    f"{beside[0]} cannot join a constraint that is compiled already",
+                    hint="pass its Spec, and tokenizer=",
+                    field=beside[0],
+                )
+            check_only_masks(constraint.spec, "a logits processor", field="constraint")
+            self._compiled = constraint
+        else:
+            app = build_app()
+            chosen = preset if preset is None or isinstance(preset, Preset) else app.presets.get(preset)
+            spec, self.notes = joined(constraint=constraint, **named, preset=chosen)
             if tokenizer is None:
                 raise InputError(
                     "a Spec needs tokenizer=", hint="or pass what espalier.compile gave", field="tokenizer"
                 )
-            app = build_app()
-            chosen = preset if preset is None or isinstance(preset, Preset) else app.presets.get(preset)
-            own = constraint if isinstance(constraint, Spec) else None
-            spec, self.notes = joined(own, grammar=grammar, json_schema=json_schema, safety=safety, preset=chosen)
-            constraint = app.compiler(Vocab.from_tokenizer(tokenizer, width=width)).compile(spec)
-        if not isinstance(constraint, Compiled):
-            raise InputError(
-                f"a constraint is a Spec or a Compiled, not {type(constraint).__name__}", field="constraint"
-            )
-        check_only_masks(constraint.spec, "a logits processor", field="constraint")
-        self._compiled = constraint
+            self._compiled = app.compiler(Vocab.from_tokenizer(tokenizer, width=width)).compile(spec)
         self.reset()
 
     @property

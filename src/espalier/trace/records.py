@@ -212,6 +212,10 @@ class Trace(JsonRecord):
         inner = data.get("espalier") if isinstance(data, dict) else None
         return with_sidecar(trace_of(data if inner is None else inner, os.fspath(path)), path)
 
+    def __repr__(self) -> str:
+        """A summary of one screen: the text, its verdict, what the constraint cost, and where."""
+        return "\n".join(import_module(SCREEN).facts(self))
+
     def _repr_html_(self) -> str:
         return page.frame(self.as_page())
 
@@ -243,7 +247,7 @@ def with_sidecar(trace: Trace, path: str | os.PathLike[str]) -> Trace:
     return replace(trace, steps=tuple(steps))
 
 
-DIAGNOSIS = "espalier.trace.report.diagnose"
-"""Given as text, for it reads traces."""
+DIAGNOSIS, SCREEN = "espalier.trace.report.diagnose", "espalier.trace.report.screen"
+"""Given as text, for they read traces."""
 WRITERS: dict[str, Callable[[Mapping[str, Any]], str]] = {".html": page.render, ".json": json_text}
 """File suffix -> writer."""

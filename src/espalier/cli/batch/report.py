@@ -11,8 +11,8 @@ import typer
 
 from espalier.cli import output
 from espalier.cli.batch.store import folder_of, known, opened
-from espalier.cli.columns import WIDTH, clip, shown, wrapped
 from espalier.cli.flags.server import EnvFile
+from espalier.columns import WIDTH, clip, shown, wrapped
 from espalier.errors import InputError
 from espalier.files.limits import TRACE
 from espalier.files.reading import read_text

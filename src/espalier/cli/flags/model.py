@@ -12,10 +12,10 @@ import typer
 
 from espalier import api
 from espalier.cli import output
-from espalier.cli.columns import WIDTH, middle, shown
 from espalier.cli.flags.groups import FlagsOf
 from espalier.cli.flags.values import complete_model
 from espalier.cli.progress import first_shown, working
+from espalier.columns import WIDTH, middle, shown
 from espalier.engine_table import choose
 from espalier.engines.base import Event, Request
 from espalier.engines.options import ONLY_FASTER, EngineOptions

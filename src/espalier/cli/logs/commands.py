@@ -17,10 +17,10 @@ from typing import Annotated, Any
 import typer
 
 from espalier.cli import output
-from espalier.cli.columns import WIDTH, clip, shown
 from espalier.cli.flags.groups import sub_app
 from espalier.cli.flags.store import opened, pruned
 from espalier.cli.logs.page import row_page
+from espalier.columns import WIDTH, clip, shown
 from espalier.errors import InputError, OutputError
 from espalier.wiring import build_app
 

@@ -13,9 +13,9 @@ from typing import Annotated, Any
 import typer
 
 from espalier.cli import output
-from espalier.cli.columns import END_ISOLATE, ISOLATE, clip, shown, wrapped
 from espalier.cli.vocab import kept as shelf
 from espalier.cli.vocab.reading import read
+from espalier.columns import END_ISOLATE, ISOLATE, clip, shown, wrapped
 from espalier.errors import InputError
 from espalier.tokens.analyse import Glitch, Matches, VocabReport, analyse_vocab, read_bytes
 from espalier.tokens.vocab import Vocab

@@ -8,8 +8,8 @@ from __future__ import annotations
 from datetime import datetime
 
 from espalier.cli import output
-from espalier.cli.columns import clip, shown
 from espalier.cli.flags.store import opened
+from espalier.columns import clip, shown
 from espalier.tokens.kept import from_json, to_json
 from espalier.tokens.vocab import Vocab
 

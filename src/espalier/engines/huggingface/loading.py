@@ -56,12 +56,19 @@ def load_model(name_or_path: str, *, device: str | None = None, dtype: str | Non
         else:
             model, tokenizer = _read(str(folder), number, local=True)
         model.to(where).eval()
+    check_causal(model, name_or_path)
+    return model, tokenizer
+
+
+def check_causal(model: Any, name: str) -> None:
+    """Raises CapabilityError for a model that has no next token. name: the model's, for the message."""
+    if model.config.is_encoder_decoder:
+        raise CapabilityError(f"{name} is an encoder-decoder, not a causal language model")
     if not _is_causal(model):
         raise CapabilityError(
-            f"{name_or_path} ({type(model).__name__}) is not a causal model: its tokens attend to later tokens",
+            f"{name} ({type(model).__name__}) is not a causal model: its tokens attend to later tokens",
             hint="encoder models such as BERT cannot generate",
         )
-    return model, tokenizer
 
 
 def eos_ids(model: Any, tokenizer: Any) -> tuple[int, ...]:

@@ -20,11 +20,14 @@ from espalier.engines.llamacpp.vocab import read_vocab
 from espalier.engines.llamacpp.weights import LlamaFile
 from espalier.engines.local.engine import LocalEngine
 from espalier.engines.options import DEFAULT, EngineOptions
+from espalier.errors import InputError
 from espalier.fields import entries
 from espalier.tokens.vocab import Vocab
 
 NOT_TAKEN = ("dtype", "tool_format")  # the file has its dtype; tool_format is for the chat template
 TAKES = tuple(name for name in entries(EngineOptions) if name not in NOT_TAKEN)
+TAKES_LOADED = tuple(name for name in TAKES if name not in ("device", "gpu_layers"))
+"""Of a model that is loaded already, whose weights stay where they are."""
 TEMPLATE = "tokenizer.chat_template"
 
 
@@ -32,8 +35,24 @@ def open_engine(model: str, *, options: EngineOptions = DEFAULT, **shared: Any) 
     """The engine for a GGUF file; `shared` are a LocalEngine's arguments. Raises UnknownModel, InputError,
     CapabilityError, LimitExceeded. A broken chat template raises when it is rendered, not here."""
     options.check_only("llamacpp", TAKES)
-    path = Path(model).expanduser()
-    file = LlamaFile(path, options)
+    return _engine_over(LlamaFile(Path(model).expanduser(), options), options, **shared)
+
+
+def engine_of(model: Any, tokenizer: Any = None, *, options: EngineOptions = DEFAULT, **shared: Any) -> LocalEngine:
+    """The engine over a `llama_cpp.Llama`: its weights are used as they lie in memory, in a context of our own, by
+    default of the same length. Close it before the Llama. Raises as `open_engine`, and InputError for a Llama that is
+    closed or that has only the vocabulary."""
+    if tokenizer is not None:
+        raise InputError("a GGUF file has its own tokenizer", hint="leave tokenizer out", field="tokenizer")
+    if getattr(model, "model", None) is None or model.model_params.vocab_only:
+        raise InputError("this Llama is closed, or has only the vocabulary", field="model")
+    context = min(model.n_ctx(), model._model.n_ctx_train())
+    options = options.over(EngineOptions(context=context, threads=model.n_threads))
+    return _engine_over(LlamaFile(Path(model.model_path), options, loaded=model), options, **shared)
+
+
+def _engine_over(file: LlamaFile, options: EngineOptions, **shared: Any) -> LocalEngine:
+    path = file.path
     lib, handle = library(), file.vocab
     keeper = weakref.ref(file)  # a vocabulary may outlive its engine, and must not keep the weights in memory
     vocab = read_vocab(lib, handle, name=path.name, keeper=keeper)

@@ -37,11 +37,15 @@ DAMAGE = ("not within the file bounds", "corrupted", "is duplicated", "has offse
 class LlamaFile:
     """A GGUF file in memory: weights and vocabulary, or the vocabulary alone. Freed with its last user.
 
+    loaded: the `llama_cpp.Llama` that has the file in memory already. It stays the owner, and is kept alive.
+
     Raises UnknownModel (no such file), InputError (no usable model), CapabilityError (not a text model, or an
     architecture that this llama.cpp does not know), LimitExceeded (memory).
     """
 
-    def __init__(self, path: Path, options: EngineOptions, *, vocab_only: bool = False) -> None:
+    def __init__(
+        self, path: Path, options: EngineOptions, *, vocab_only: bool = False, loaded: Any | None = None
+    ) -> None:
         lib = library()
         self.path = path
         self.header: Header = read_header(path)
@@ -50,19 +54,25 @@ class LlamaFile:
         if not vocab_only:
             check_generates(self.header, path.name)
         self.header.forget_lists()
-        params = lib.llama_model_default_params()
-        params.vocab_only = vocab_only
-        _assign_layers(lib, params, options)
-        with reasons() as logged:
-            handle = lib.llama_model_load_from_file(os.fsencode(path), params)
-        if not handle:
-            raise _load_error(path.name, logged.first())
-        self._freed = weakref.finalize(self, lib.llama_model_free, handle)
-        self.handle = handle
+        self._loaded = loaded
+        self.handle: Any = self._read(lib, options, vocab_only) if loaded is None else loaded.model
+        handle = self.handle
         self.vocab: Any = lib.llama_model_get_vocab(handle)
         self.trained_context = int(lib.llama_model_n_ctx_train(handle))
         if not vocab_only:
             self._check_loaded(lib)
+
+    def _read(self, lib: Any, options: EngineOptions, vocab_only: bool) -> Any:
+        """The handle of the file's model, which is freed with this object."""
+        params = lib.llama_model_default_params()
+        params.vocab_only = vocab_only
+        _assign_layers(lib, params, options)
+        with reasons() as logged:
+            handle = lib.llama_model_load_from_file(os.fsencode(self.path), params)
+        if not handle:
+            raise _load_error(self.path.name, logged.first())
+        self._freed = weakref.finalize(self, lib.llama_model_free, handle)
+        return handle
 
     def _check_loaded(self, lib: Any) -> None:
         path, handle = self.path, self.handle

@@ -264,7 +264,8 @@ def trials_text(trials: Sequence[Trial], *, seeds: int, edge: Edge = "cli") -> I
     if not trials:
         yield "Nothing to try: no remedy that is named is a matter of the request."
         return
-    yield f"Tried on {seeds} seeds, {MOST_TOKENS} tokens at most unless --max-tokens says otherwise."
+    limit = Setting("max_tokens", others={"cli": "--max-tokens"}).said(edge)
+    yield f"Tried on {seeds} seeds, {MOST_TOKENS} tokens at most unless {limit} says otherwise."
     yield "A: as asked, B: with the remedy; tax in nats, valid as a share."
     for trial in trials:
         yield ""

@@ -7,21 +7,17 @@ llama-server's `grammar` and `json_schema`, and our `espalier.constraint`. The s
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal, TypeAlias
 
-from espalier.constraints.joining.presets import grammar_spec
+from espalier.constraints.filters.matcher import schema_spec
+from espalier.constraints.joining.named import READERS, read_grammar
 from espalier.constraints.joining.rule import together
-from espalier.constraints.json_schema.check import schema_grammar
 from espalier.constraints.json_schema.typos import refuse_typos
 from espalier.constraints.safety.spec import safety_of
-from espalier.constraints.spec import Choice, Gbnf, JsonObject, JsonSchema, Regex, Spec
-from espalier.grammar.ast import Grammar
-from espalier.grammar.lark.read import read_lark
-from espalier.grammar.printer import print_grammar
+from espalier.constraints.spec import JsonObject, JsonSchema, Regex, Spec
 from espalier.schema.order import Order
 from espalier.schema.read.walk import has_closed_objects
 from espalier.server.asking.naming import field_names
@@ -113,20 +109,20 @@ def _sources(
     for old, new in GUIDED.items():
         value = getattr(body, old)
         if value is not None:
-            yield old, _maker(new, value, schemas, "natural", old)
+            yield old, _maker(new, value, schemas, "natural")
     grammar = body.grammar
     if isinstance(grammar, ResponseFormat):
         yield _path_in("grammar", grammar), lambda: _response_format(grammar, schemas, "grammar")
     elif grammar:  # llama-server ignores an empty one
-        yield "grammar", _maker("grammar", grammar, schemas, "natural", "grammar")
+        yield "grammar", _maker("grammar", grammar, schemas, "natural")
     for name in ("regex", "ebnf"):  # SGLang's
         value = getattr(body, name)
         if value:
-            yield name, _maker("regex" if name == "regex" else "grammar", value, schemas, "natural", name)
+            yield name, _maker("regex" if name == "regex" else "grammar", value, schemas, "natural")
     if body.structural_tag is not None:
         yield "structural_tag", lambda: schemas.tag(body.structural_tag, "structural_tag")
     if body.json_schema is not None:
-        yield "json_schema", _maker("json", body.json_schema, schemas, "natural", "json_schema")
+        yield "json_schema", _maker("json", body.json_schema, schemas, "natural")
     if ours is not None and ours.constraint is not None:
         yield OWN, _own(ours.constraint, schemas)
 
@@ -142,7 +138,7 @@ class _Schemas:
     closed: bool | None = None
 
     def read(self, schema: Any, *, whitespace: Any = "natural", allow: Any = None) -> JsonSchema:
-        return JsonSchema(
+        return schema_spec(
             schema, whitespace=whitespace, allow=allow or self.allow, format=self.formats, closed=self.closed
         )
 
@@ -150,21 +146,7 @@ class _Schemas:
         return structural_tag(given, path, Readers(self.read, self.grammar))
 
     def grammar(self, text: str) -> Spec:
-        """A GBNF grammar, a built-in one, or one in Lark's form, translated exactly. Raises GrammarError and its kin,
-        with the construct of Lark's that cannot be."""
-        if LARK.search(text) is None or GBNF.search(text) is not None:
-            return grammar_spec(text)
-        lark = read_lark(text, self._lark_schema)
-        self.warnings.extend(
-            f"the whole text has one temperature; {place} of a rule is not used" for place in lark.unused
-        )
-        return Gbnf(print_grammar(lark.grammar), token_limits=tuple(lark.token_limits.items()))
-
-    def _lark_schema(self, schema: Any) -> Grammar:
-        """The grammar of `%json`, with the white space that llguidance's `x-guidance` asks for."""
-        options = schema.get("x-guidance") if isinstance(schema, dict) else None
-        is_flexible = not isinstance(options, dict) or options.get("whitespace_flexible") is not False
-        return schema_grammar(self.read(schema, whitespace="natural" if is_flexible else "compact"))
+        return read_grammar(text, read_schema=self.read, tell=self.warnings.append)
 
 
 def _schema_in(given: ResponseFormat) -> Any:
@@ -211,8 +193,6 @@ def _response_format(given: ResponseFormat, schemas: _Schemas, name: str) -> Spe
             field=f"{name}.json_schema" if given.type == "json_schema" else f"{name}.value",
         )
     named = given.json_schema
-    if named is None and isinstance(schema, str):  # TGI reads a text too
-        return _maker("json", schema, schemas, "natural", path)()
     if given.type == "json_object":
         return schemas.read(schema)
     if named is not None and named.strict:
@@ -261,40 +241,19 @@ def _read_structured_outputs(
         yield f"{where}.{kind}", lambda: schemas.tag(value, f"{where}.{kind}")
         return
     style = "compact" if given.disable_any_whitespace else "natural"
-    yield f"{where}.{kind}", _maker(kind, value, schemas, style, f"{where}.{kind}")
+    yield f"{where}.{kind}", _maker(kind, value, schemas, style)
 
 
 OFF = ("json_object", False)
 
 
-def _maker(kind: str, value: Any, schemas: _Schemas, style: Any, path: str) -> Callable[[], Spec]:
-    def json_schema() -> Spec:
-        schema = value
-        if isinstance(schema, str):
-            try:
-                schema = json.loads(schema)
-            except (ValueError, RecursionError) as error:
-                raise BadRequest(f"the schema is not JSON: {str(error)[:200]}", field=path) from error
-        return schemas.read(schema, whitespace=style)
-
-    makers: dict[str, Callable[[], Spec]] = {
-        "json": json_schema,
-        "regex": lambda: Regex(value),
-        "choice": lambda: Choice(tuple(value)),
-        "grammar": lambda: schemas.grammar(value),
+def _maker(kind: str, value: Any, schemas: _Schemas, style: Any) -> Callable[[], Spec]:
+    own: dict[str, Callable[[], Spec]] = {
+        "json": lambda: schemas.read(value, whitespace=style),
         "json_object": lambda: JsonObject(whitespace=style),
+        "grammar": lambda: schemas.grammar(value),
     }
-    return makers[kind]
-
-
-LARK = re.compile(
-    r"""^[ \t]*(?:%(?:import|ignore|declare|override|extend|llguidance)\b
-    |[?!]?[A-Za-z_]\w*(?:\.\d+|\[[^\]\n]*\])?[ \t]*:(?!:)).*""",
-    re.MULTILINE | re.VERBOSE,
-)
-"""A line of a Lark grammar: a directive, or a rule or terminal with one colon."""
-GBNF = re.compile(r"^[ \t]*[\w-]+[ \t]*::=", re.MULTILINE)
-"""A rule of a GBNF grammar."""
+    return own.get(kind) or partial(READERS[kind], value)
 
 
 def _own(data: Mapping[str, Any], schemas: _Schemas) -> Callable[[], Spec]:
