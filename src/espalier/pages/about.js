@@ -1,12 +1,6 @@
 /* The overview of a trace: totals, request, decoding options and findings. inspector.js precedes this file in the same
    module. */
 
-const KINDS = {
-  json_schema: "JSON Schema", json_object: "Any JSON object", gbnf: "GBNF grammar", regex: "Regular expression",
-  after: "After a marker", free: "Free text", soft_json: "Soft JSON mode", wordlist: "Word list", soft_wordlist: "Soft word list",
-};
-/* A kind without a name of its own here is shown by its id: "all_of" as "All of". */
-const kindName = (kind) => KINDS[kind] || kind.charAt(0).toUpperCase() + kind.slice(1).replaceAll("_", " ");
 const LEVEL_NAMES = { summary: "only sums; the steps were not kept", steps: "every step", full: "every step, with full distributions beside the JSON", off: "nothing" };
 
 const folded = (summary, text) => h("details", {}, h("summary", {}, summary), h("pre", { tabindex: "0" }, text));

@@ -30,6 +30,23 @@ word ::= [A-Z] [a-z]{1,12}
 age  ::= [1-9] [0-9]?`,
   regex: "[A-Z][a-z]{2,12} [A-Z][a-z]{2,12}, [1-9][0-9] years old",
   choice: "positive\nneutral\nnegative",
+  tools: `[
+  {
+    "type": "function",
+    "function": {
+      "name": "get_weather",
+      "description": "The weather of a city",
+      "parameters": {
+        "type": "object",
+        "properties": {
+          "city": {"type": "string"}
+        },
+        "required": ["city"],
+        "additionalProperties": false
+      }
+    }
+  }
+]`,
   spec: `{
   "kind": "all_of",
   "members": [
@@ -43,15 +60,16 @@ age  ::= [1-9] [0-9]?`,
 };
 const LABELS = {
   json: "The schema", grammar: "The grammar, from its rule root on", regex: "The pattern of the whole text",
-  choice: "One per line: the text is one of them", spec: "As Spec.to_json() writes it, with its kind",
+  choice: "One per line: the text is one of them", tools: "As in OpenAI’s API; the model must call one of them",
+  spec: "An object with its kind, as the page on constraints lists them",
 };
-const ROWS = { json: 12, grammar: 6, regex: 3, choice: 4, spec: 12 };
+const ROWS = { json: 12, grammar: 6, regex: 3, choice: 4, tools: 12, spec: 12 };
 
 /* [name in the request, label, initial value, hint] */
 const NUMBERS = [
   ["temperature", "Temperature", "", "1"], ["top_p", "Top p", "", "1"], ["top_k", "Top k", "", "off"],
   ["min_p", "Min p", "", "0"], ["repetition_penalty", "Rep. penalty", "", "1"],
-  ["max_tokens", "Max tokens", "200", "no limit"], ["seed", "Seed", "", "random"],
+  ["max_tokens", "Max tokens", "200", "no limit"], ["seed", "Seed", "6", "random"], // the seed of example.json
 ];
 const NUMBER = /^-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?$/;
 const OURS = new Set(["messages", "stream", "stream_options", "structured_outputs", "n"]);
@@ -74,13 +92,18 @@ function choose(next) {
   kind = next;
   $("editor-box").hidden = !(kind in EXAMPLES);
   $("words-box").hidden = kind !== "wordlist";
-  $("both").disabled = kind === "none"; // there is nothing to compare
+  compareOrNot();
   if (kind in EXAMPLES) {
     $("editor").value = written[kind];
     $("editor").rows = ROWS[kind];
     $("editor-label").textContent = LABELS[kind];
   }
   clearFault("constraint");
+}
+
+/* Whether there is something that "with and without" can compare. */
+function compareOrNot() {
+  $("both").disabled = kind === "none" && !$("bans").value.trim() && !$("safety").value;
 }
 
 export function prepare() {
@@ -91,6 +114,7 @@ export function prepare() {
       h("p", { class: "fault", id: `${name}-fault`, role: "alert" })));
   }
   $("kind").addEventListener("change", () => choose($("kind").value));
+  for (const id of ["bans", "safety"]) $(id).addEventListener("input", compareOrNot);
   $("example").addEventListener("click", () => {
     $("editor").value = EXAMPLES[kind];
     $("editor").focus();
@@ -136,6 +160,12 @@ function constraint(body, ours) {
   if (kind === "choice") {
     body.set("structured_outputs", object([[kind, text(source.split("\n").filter((line) => line !== ""))]]));
   }
+  if (kind === "object") body.set("structured_outputs", object([["json_object", "true"]]));
+  if (kind === "tools") {
+    if (!Array.isArray(checkedJson("editor", source, "The list of tools"))) throw new Wrong("editor", "The tools are a list: [{\"type\": \"function\", …}].");
+    body.set("tools", source);
+    body.set("tool_choice", text("required"));
+  }
   if (kind === "wordlist") {
     const top = $("top").value.trim();
     if (top && !/^\d+$/.test(top)) throw new Wrong("top", "The number of words must be a whole number.");
@@ -146,6 +176,9 @@ function constraint(body, ours) {
     if (found === null || typeof found !== "object" || Array.isArray(found)) throw new Wrong("editor", "The constraint must be an object with a `kind`.");
     ours.set("constraint", source);
   }
+  const bans = $("bans").value.split("\n").filter((line) => line !== "");
+  if (bans.length) body.set("bad_words", text(bans));
+  if ($("safety").value) ours.set("safety", text($("safety").value));
 }
 
 function others(body, ours) {
@@ -201,7 +234,7 @@ export function request({ isFree = false, seed = null } = {}) {
 
 // ---------------------------------------------------------------- a link
 
-const STATE = ["prompt", "system", "kind", "editor", "lang", "top", "preset", ...NUMBERS.map(([name]) => name), "stop-texts", "others"];
+const STATE = ["prompt", "system", "kind", "editor", "lang", "top", "bans", "safety", "preset", ...NUMBERS.map(([name]) => name), "stop-texts", "others"];
 
 /* What the form asks for, and the turns before, as the fragment of an address; the API key is no part of it. isBoth: whether
    it is asked for with and without the constraint. */
@@ -232,8 +265,10 @@ export function fromFragment(fragment) {
     if (id !== "editor") $(id).value = said[id] ?? "";
     else if (kind in EXAMPLES && said.editor) $(id).value = said.editor;
   }
+  if ($("safety").selectedIndex < 0) $("safety").value = "";
+  compareOrNot();
   if (typeof said.preset === "string") $("preset").dataset.wanted = said.preset;
-  for (const [id, box] of [["system", "system-box"], ["stop-texts", "more-box"], ["others", "more-box"]]) {
+  for (const [id, box] of [["system", "system-box"], ["bans", "ban-box"], ["safety", "ban-box"], ["stop-texts", "more-box"], ["others", "more-box"]]) {
     if ($(id).value) $(box).open = true;
   }
   setTurns(said.turns);
@@ -245,7 +280,7 @@ export function fromFragment(fragment) {
 /* Input -> the place where its errors are shown. */
 const PLACES = { editor: "constraint", lang: "constraint", top: "constraint" };
 
-const CONSTRAINT = /^(structured_outputs|espalier\.constraint|constraint|schema|grammar|pattern|options|root|kind)\b/;
+const CONSTRAINT = /^(structured_outputs|tools|tool_choice|espalier\.constraint|constraint|schema|grammar|pattern|options|root|kind)\b/;
 
 /* The id of the input that a field of the request comes from, "" for none. */
 function inputOf(param) {
@@ -255,6 +290,8 @@ function inputOf(param) {
   if (CONSTRAINT.test(param)) return kind === "wordlist" ? (/top/.test(param) ? "top" : "lang") : kind in EXAMPLES ? "editor" : "";
   if (kind === "wordlist" && (first === "lang" || first === "top")) return first;
   if (param === "espalier.preset") return "preset";
+  if (first === "bad_words") return "bans";
+  if (param.startsWith("espalier.safety")) return "safety";
   if (NUMBERS.some(([name]) => name === first)) return first;
   if (first === "stop") return "stop-texts";
   if ($("others").value.includes(`"${first}"`)) return "others";

@@ -327,6 +327,13 @@ export function verdictTile(verdict) {
   return ["Verdict", word, judge, !judged ? "" : verdict.valid ? "good" : "bad"];
 }
 
+const KINDS = {
+  json_schema: "JSON Schema", json_object: "Any JSON object", gbnf: "GBNF grammar", regex: "Regular expression", choice: "Choices",
+  after: "After a marker", free: "Free text", soft_json: "Soft JSON mode", wordlist: "Word list", soft_wordlist: "Soft word list",
+};
+/* A kind without a name of its own here is shown by its id: "all_of" as "All of". */
+export const kindName = (kind) => KINDS[kind] || kind.charAt(0).toUpperCase() + kind.slice(1).replaceAll("_", " ");
+
 export const FINISHES = {
   stop: "Ended by the model (stop)", length: "Cut off at the token limit (length)",
 };

@@ -2,10 +2,10 @@
    nodes and attributes, never as HTML; the page's policy enforces that. */
 
 import {
-  FINISHES, count, drawKeys, drawLegend, h, inspector, many, nats, prob, tag, tile, verdictTile, visible, wordOf,
+  FINISHES, count, drawKeys, drawLegend, h, inspector, kindName, many, nats, prob, tag, tile, verdictTile, visible, wordOf,
 } from "./inspector.js";
 import { asFragment, clearFaults, constraintName, fromFragment, offerPresets, prepare, request, showFault } from "./form.js";
-import { clearFree, generateFree, tellParting } from "./free.js";
+import { clearFree, generateFree, showFree, tellParting } from "./free.js";
 import { SCALE } from "./scale.js";
 import { Fault, generate, getJson, getState, getText, key, remove } from "./stream.js";
 import { addTurn, setTurns } from "./talk.js";
@@ -29,6 +29,9 @@ function begin() {
   for (const id of ["text", "reasoning", "calls", "faults", "warnings", "after"]) $(id).replaceChildren();
   for (const id of ["reasoning-box", "calls-box", "faults", "warnings", "contract", "next"]) $(id).hidden = true;
   clearFree();
+  $("example-note").hidden = true;
+  $("empty").hidden = false;
+  $("status").textContent = "";
   for (const id of ["stats", "legend", "tokens", "panel", "text-box", "keys"]) $(id).hidden = true;
   run = { sent: performance.now(), first: null, last: null, usage: null, report: null, finish: null, calls: [], text: "" };
 }
@@ -43,7 +46,7 @@ function draw() {
   for (const id of ["stats", "legend", "tokens", "panel", "text-box", "keys"]) $(id).hidden = false;
   $("empty").hidden = true;
   tokens.follow();
-  if (isFirst && narrow.matches) $("stats").scrollIntoView({ block: "start" });
+  if (isFirst && narrow.matches && running) $("stats").scrollIntoView({ block: "start" });
   if (isFirst || added.some((t) => t.was_rejected || t.was_forced || t.token.is_special)) drawLegend($("legend"), steps);
   drawStats();
 }
@@ -70,10 +73,10 @@ function drawStats() {
     tile("Removed mass", prob(steps.length ? sum("removed_mass") / steps.length : 0), `mean; top choice blocked at ${many(forbidden, "step")}`),
     tile("Grammar tax", isInfinite ? "∞ nats" : nats(sum("tax_nats")), steps.length ? `in total: ${wordOf(isInfinite ? Infinity : sum("tax_nats") / steps.length, SCALE)}` : ""),
     tile("Tokens", count(steps.length), run.usage ? `after ${count(run.usage.prompt_tokens)} of the prompt` : ""),
-    tile("First token", run.first === null ? "–" : seconds(run.first - run.sent), run.first === null ? "not from here" : "seen from here"),
-    tile("Speed", run.last === null ? "–" : `${rate(steps.length, run.last - run.sent)}/s`, run.last === null ? "" : "tokens, the first one’s wait included"),
+    run.first !== null && tile("First token", seconds(run.first - run.sent), "seen from here"),
+    run.last !== null && tile("Speed", `${rate(steps.length, run.last - run.sent)}/s`, "tokens, the first one’s wait included"),
   ];
-  $("stats").replaceChildren(...tiles);
+  $("stats").replaceChildren(...tiles.filter(Boolean));
 }
 
 function append(id, box, said) {
@@ -156,11 +159,12 @@ async function start(both) {
   choose(both);
   clearFaults();
   const seed = both ? crypto.getRandomValues(new Uint32Array(1))[0] >>> 1 : null; // both sides share one
-  let body, free;
+  let body, freeBody, free = null;
   try {
     body = request({ seed });
-    free = both ? request({ seed, isFree: true }) : null;
+    freeBody = both ? request({ seed, isFree: true }) : null;
   } catch (error) {
+    begin(); // an earlier verdict is not of this form
     showFault(error);
     return;
   }
@@ -172,10 +176,10 @@ async function start(both) {
   $("held-head").hidden = !both;
   $("empty").hidden = both;
   let said = "";
-  const beside = both ? generateFree(free, mine.signal) : null;
+  const beside = both ? generateFree(freeBody, mine.signal) : null;
   try {
     await generate(body, { signal: mine.signal, onChunk: take });
-    await beside;
+    free = await beside;
     said = `Done: ${many(steps.length + pending.length, "token")}.`;
   } catch (error) {
     const isStopped = mine.signal.aborted;
@@ -192,13 +196,37 @@ async function start(both) {
     tokens.settle();
     drawStats();
     drawEnd();
-    if (both) tellParting(steps);
+    if (both) tellParting(steps, run.text, free);
     $("next").hidden = !run.text;
   }
   $("empty").hidden = steps.length > 0 || both;
   $("status").textContent = said;
   refreshState();
   refreshTraces();
+}
+
+/* Shows a run that is finished already: what the form asks for at first, with and without its constraint. */
+async function showExample() {
+  let example;
+  try {
+    example = await getJson("playground/example.json");
+  } catch {
+    return; // the page serves without it
+  }
+  if (run) return; // somebody was faster
+  begin();
+  pending = example.steps;
+  run.finish = example.finish_reason;
+  run.report = { verdict: example.verdict, seed: example.seed };
+  draw();
+  tokens.settle();
+  append("text", "text-box", example.text);
+  drawEnd();
+  $("held-head").hidden = false;
+  showFree(example.free);
+  tellParting(example.steps, example.text, { text: example.free.text, isReasoned: false });
+  $("example-note").hidden = false;
+  $("status").textContent = "An example";
 }
 
 /* Shows an error through `shown`; a rejected key opens the key form. An error that is not the server's is a fault of this
@@ -252,17 +280,28 @@ function drawsOf(trace) {
 function row(trace) {
   const look = h("button", { type: "button" }, "Look");
   const gone = h("button", { type: "button", "aria-label": `Delete the trace ${trace.id}` }, "Delete");
+  const sure = h("button", { type: "button", class: "sure" }, "Delete for good");
+  const keep = h("button", { type: "button" }, "Keep");
+  const asks = h("span", { class: "asks", role: "group", "aria-label": "Delete this trace for good?", hidden: true }, "Delete this trace for good?", sure, keep);
+  const ask = (isAsked) => {
+    asks.hidden = !isAsked;
+    gone.hidden = isAsked;
+    (isAsked ? keep : gone).focus();
+  };
   const when = trace.created === undefined ? "" : new Date(typeof trace.created === "number" ? trace.created * 1000 : trace.created).toLocaleString();
   const node = h("li", {},
     h("span", { class: "when" }, visible(when)),
-    h("span", { class: "what" }, visible(trace.constraint_kind ?? "no constraint")),
+    h("span", { class: "what" }, visible(trace.constraint_kind ? kindName(trace.constraint_kind) : "No constraint")),
     h("span", { class: "numbers" }, `${many(trace.tokens, "token")}, ${nats(trace.tax_nats, "∞ nats")}, ${prob(trace.removed_mass)} removed`),
     h("span", { class: "numbers" }, drawsOf(trace)),
     trace.valid === null ? tag("not judged", "plain") : trace.valid ? tag("valid", "good") : tag("not valid", "bad"),
-    h("span", { class: "note" }, visible(trace.finish_reason)),
-    h("span", { class: "deeds" }, look, pageOf(trace.id), gone));
+    h("span", { class: "note" }, visible(FINISHES[trace.finish_reason] ?? trace.finish_reason)),
+    h("span", { class: "deeds" }, look, pageOf(trace.id), gone, asks),
+    h("p", { class: "heads" }, h("span", { class: "asked" }, visible(trace.prompt || "prompt not known")), " → ", h("code", {}, visible(trace.text ?? ""))));
   look.addEventListener("click", () => guarded(() => showKept(trace.id)));
-  gone.addEventListener("click", () => guarded(async () => {
+  gone.addEventListener("click", () => ask(true));
+  keep.addEventListener("click", () => ask(false));
+  sure.addEventListener("click", () => guarded(async () => {
     await remove(`traces/${encodeURIComponent(trace.id)}`);
     const near = node.nextElementSibling ?? node.previousElementSibling;
     node.remove();
@@ -371,6 +410,7 @@ function open(fragment) {
 
 prepare();
 open(location.hash);
+if (!location.hash) showExample();
 $("panel").classList.toggle("folded", narrow.matches); // where it lies over the text, it starts small
 drawKeys($("keys"));
 $("ask").addEventListener("submit", (event) => {

@@ -36,7 +36,9 @@ TRACES = Table(
     Column("changed_steps", Integer),
     Column("unknown_steps", Integer),
     Column("bounded_steps", Integer),
-    Column("body", LargeBinary, nullable=False),  # packing.py; the last column, so that lists need not read past it
+    Column("body", LargeBinary, nullable=False),  # packing.py; so far behind that most lists need not read past it
+    Column("prompt", Text),  # the beginnings of both; NULL in rows of before they were stored
+    Column("text", Text),
     Index("traces_by_caller", "caller", "id"),
 )
 

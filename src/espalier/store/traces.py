@@ -15,6 +15,8 @@ from espalier.store.packing import pack, unpack
 from espalier.store.tables import TRACES
 
 PREFIX = "trc"
+SHOWN = 200
+"""Characters of prompt and output that stand in a list."""
 
 
 class TraceRows(rows.StoreRows):
@@ -85,6 +87,8 @@ def columns_of(
             "rejected_steps": summary["rejected_steps"],
             "changed_steps": summary["changed_steps"],
             "unknown_steps": summary.get("unknown_steps"),
+            "prompt": beginning(metadata.get("asked") or metadata["prompt"]),
+            "text": beginning(trace["text"]),
             "bounded_steps": sum(step.get("exactness") == "bounded" for step in trace["steps"]),
             "request_id": rows.column_text(request_id),
             "caller": rows.caller_text(caller),
@@ -93,6 +97,11 @@ def columns_of(
         }
     except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
         raise InputError(f"this is not a trace: {type(error).__name__} {error}", field="trace") from error
+
+
+def beginning(text: Any) -> str:
+    """The first characters of a text, which a list shows on one line."""
+    return rows.column_text(" ".join(str(text)[:SHOWN].split()))
 
 
 def finite(value: Any) -> float | None:

@@ -119,6 +119,8 @@ def test_a_list_shows_columns_without_what_was_written(store: Store, clock: Any)
         "changed_steps": summary["changed_steps"],
         "unknown_steps": summary["unknown_steps"],
         "bounded_steps": 0,
+        "prompt": TRACE["metadata"]["prompt"],
+        "text": " ".join(TRACE["text"][:200].split()),
     }
 
 

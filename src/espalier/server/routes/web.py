@@ -24,7 +24,7 @@ from espalier.server.http.wire import JsonResponse
 from espalier.server.process.deps import cheap_caller_of, count_public, process_of
 from espalier.trace.measure import SCALE
 
-HTML, CSS, JS, SVG = "text/html", "text/css", "text/javascript", "image/svg+xml"
+HTML, CSS, JS, SVG, JSON = "text/html", "text/css", "text/javascript", "image/svg+xml", "application/json"
 PARTS: Mapping[str, str] = {
     "inspector.css": CSS,
     "playground.css": CSS,
@@ -36,6 +36,7 @@ PARTS: Mapping[str, str] = {
     "scale.js": JS,
     "playground.js": JS,
     "icon.svg": SVG,
+    "example.json": JSON,
 }
 """The files of the page with their types. No other file of the package can be requested."""
 MADE: Mapping[str, str] = {"scale.js": f"/* What `wordOf` takes. */\nexport const SCALE = {json.dumps(SCALE)};\n"}
