@@ -21,7 +21,7 @@ from espalier.automata.lazy.linear import ENDLESS, MOST, Linear
 from espalier.automata.lazy.rules import Later, Start
 from espalier.grammar.ast import NEVER, Literal, Node, RuleRef
 from espalier.schema.form import Array, Boolean, Case, NodeId, NormalForm, Null, NumberForm, String, Values
-from espalier.schema.lazy.leaves import ExpressionBook, Leaf, LeafCase, Remarks, converted, current, quoted_dfa
+from espalier.schema.lazy.leaves import NO_REMARKS, ExpressionBook, Leaf, LeafCase, Remarks, converted, current, quoted_dfa
 from espalier.schema.lazy.objects import LazyObjects
 from espalier.schema.lowering.arrays import ArrayRules
 from espalier.schema.lowering.layout import Layout
@@ -159,7 +159,8 @@ class SchemaRules(NodeLowering):
         return self._leaf_ref(self._note_leaf(self._leaves.leaf(case, keyword), pointer))
 
     def _note_leaf(self, leaf: Leaf, pointer: str) -> LazyState | None:
-        self._note(leaf.remarks, pointer)
+        if leaf.remarks is not NO_REMARKS:
+            self._note(leaf.remarks, pointer)
         return leaf.start
 
     def _note(self, remarks: Remarks, pointer: str) -> None:
