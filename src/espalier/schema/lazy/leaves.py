@@ -49,6 +49,9 @@ class Remarks:
     limit: str | None = None
 
 
+NO_REMARKS = Remarks()
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Leaf:
     """start: the first position; None where no text fits. remarks: what of the case is not as demanded."""
@@ -163,9 +166,9 @@ def converted(case: LeafCase, keyword: str) -> tuple[Node | Table | None, Remark
     """A case as an expression or an automaton, None where no text fits; and what is not as demanded."""
     match case:
         case Null():
-            return inlined("null"), Remarks()
+            return inlined("null"), NO_REMARKS
         case Boolean():
-            return inlined("boolean"), Remarks()
+            return inlined("boolean"), NO_REMARKS
         case NumberForm():
             number = spelled(case)
             node = number.node
@@ -181,7 +184,7 @@ def converted(case: LeafCase, keyword: str) -> tuple[Node | Table | None, Remark
 
 def _string(case: String, keyword: str) -> tuple[Node | Table | None, Remarks]:
     if case == String():
-        return inlined("string"), Remarks()
+        return inlined("string"), NO_REMARKS
     book = ExpressionBook()
     rules = StringRules(book)
     rules.remarks(case, "")

@@ -18,10 +18,10 @@ from espalier.automata.languages.dfa import Dfa
 from espalier.automata.lazy.costs import least_bytes
 from espalier.automata.lazy.explored import LazyState, LazyStates
 from espalier.automata.lazy.linear import ENDLESS, MOST, Linear
-from espalier.automata.lazy.rules import Start
+from espalier.automata.lazy.rules import Later, Start
 from espalier.grammar.ast import NEVER, Literal, Node, RuleRef
 from espalier.schema.form import Array, Boolean, Case, NodeId, NormalForm, Null, NumberForm, String, Values
-from espalier.schema.lazy.leaves import ExpressionBook, Leaf, LeafCase, Remarks, converted, current, quoted_dfa
+from espalier.schema.lazy.leaves import NO_REMARKS, ExpressionBook, Leaf, LeafCase, Remarks, converted, current, quoted_dfa
 from espalier.schema.lazy.objects import LazyObjects
 from espalier.schema.lowering.arrays import ArrayRules
 from espalier.schema.lowering.layout import Layout
@@ -32,6 +32,7 @@ from espalier.schema.lowering.strings import QUOTE, StringRules
 from espalier.time_limit import check as check_time
 
 LEAF_CASES = (String, NumberForm, Boolean, Null)
+ANY_STRING = String()
 reference = lru_cache(maxsize=4096)(RuleRef)
 """The reference to a rule by its name; all schemas name their rules alike."""
 
@@ -61,9 +62,10 @@ class SchemaRules(NodeLowering):
         self._named = named
         self._leaves = current()
         self._explored = LazyStates(self)
-        self._by_name: dict[str, _Rule | LazyState] = {}
+        self._by_name: dict[str, _Rule | LazyState | Later] = {}
         self._values: dict[tuple[NodeId, int], Node] = {}
         self._leaf_refs: dict[LazyState, Node] = {}
+        self._undeclared: dict[tuple[LazyStates, tuple[str, ...]], Node] = {}
         self._members_of: dict[Node, Node] = {}
         self._queue: list[_Rule] = []
         self._current: _Rule | None = None
@@ -157,7 +159,8 @@ class SchemaRules(NodeLowering):
         return self._leaf_ref(self._note_leaf(self._leaves.leaf(case, keyword), pointer))
 
     def _note_leaf(self, leaf: Leaf, pointer: str) -> LazyState | None:
-        self._note(leaf.remarks, pointer)
+        if leaf.remarks is not NO_REMARKS:
+            self._note(leaf.remarks, pointer)
         return leaf.start
 
     def _note(self, remarks: Remarks, pointer: str) -> None:
@@ -208,8 +211,19 @@ class SchemaRules(NodeLowering):
         if start is None or not declared:
             return self._leaf_ref(start)
         explored = self._table(self._current)
-        words = tuple(sorted(quoted(name).encode() for name in declared))
-        return self._leaf_ref(explored.excepted(start, words))
+
+        def make() -> LazyState | None:
+            words = tuple(sorted(quoted(name).encode() for name in declared))
+            return explored.excepted(start, words)
+
+        if wanted != ANY_STRING:
+            return self._leaf_ref(make())
+        names = (explored, declared)
+        if names not in self._undeclared:  # some name is always left, and most texts have none
+            rule = reference(f"u{len(self._undeclared)}")
+            self._by_name[rule.name] = Later(make, 2)
+            self._undeclared[names] = rule
+        return self._undeclared[names]
 
     def _table(self, rule: _Rule | None) -> LazyStates:
         return self._explored if rule is None or rule.explored is None else rule.explored
@@ -258,7 +272,7 @@ class SchemaRules(NodeLowering):
 
     def cost_of(self, name: str) -> int:
         """See `LiteralRules`."""
-        rule = self._by_name[name]
+        rule = self._reached(name)
         return rule.least if isinstance(rule, LazyState) else rule.cost
 
     # Positions
@@ -269,8 +283,15 @@ class SchemaRules(NodeLowering):
 
     def start_of(self, name: str) -> Start:
         """See `LiteralRules`."""
-        rule = self._by_name[name]
+        rule = self._reached(name)
         return rule if isinstance(rule, LazyState) else self._start_of(rule)
+
+    def _reached(self, name: str) -> _Rule | LazyState:
+        """The rule, or the position, that a reference leads to."""
+        rule = self._by_name[name]
+        if isinstance(rule, Later):
+            rule = self._by_name[name] = rule.place()
+        return rule
 
     def _start_of(self, rule: _Rule) -> LazyState:
         if rule.place is None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from espalier.automata.languages.algebra import language, without
 from espalier.errors import EspalierError, SpecError
@@ -36,6 +37,7 @@ class Layout:
         return depth + 1 if self.by_depth else depth
 
 
+@lru_cache(maxsize=64)
 def layout(whitespace: str, *, indent: int = 2, separators: tuple[str, str] | None = None, run: Node = RUN) -> Layout:
     """The layout of a `JsonWhitespace`, or of separators (item, key): regular expressions of bounded length.
 

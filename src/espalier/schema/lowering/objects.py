@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import ClassVar, NamedTuple
 
 from espalier.automata.languages.algebra import both, either
@@ -185,7 +186,7 @@ class ObjectRules:
         every: dict[tuple[tuple[str, ...], tuple[str, ...]], Node] = {}
         kinds: list[OtherMembers] = []
         fitting: dict[NodeId, Dfa | None] = {}
-        could_be_undone = undone(case)
+        could_be_undone = undone(case) if case.demands else [0] * len(case.rest)
         for group, lost in zip(case.rest, could_be_undone, strict=True):
             if group.names is not None and group.names not in fitting:
                 fitting[group.names] = self._names_of(group.names, context.pointer)
@@ -258,6 +259,11 @@ class DeclaredMember(NamedTuple):
     required: bool
 
 
+@lru_cache(maxsize=16)
+def bracket(text: str) -> Node:
+    return Literal(text) if text else EMPTY
+
+
 class MemberChain:
     """The rules of one object as an automaton whose edges are expressions.
 
@@ -268,7 +274,7 @@ class MemberChain:
     def __init__(
         self, case: Object, members: list[DeclaredMember], others: Others, rules: ObjectRules, context: RuleContext
     ) -> None:
-        self._open, self._close = (Literal(text) if text else EMPTY for text in rules.brackets)
+        self._open, self._close = map(bracket, rules.brackets)
         self.members = members
         self._others = others
         self._layout = rules.layout
@@ -285,6 +291,8 @@ class MemberChain:
         self._needed = [0] * (count + 1)  # required properties from here on
         for i in reversed(range(count)):
             self._needed[i] = self._needed[i + 1] + members[i].required
+        if self._most is None and not self._least:
+            return
         for keyword, is_counted in (("maxProperties", self._most is not None), ("minProperties", self._least > 0)):
             cap = self._most if self._most is not None and others.demands else self._cap()
             if is_counted and (count + 1) * (cap + 1) > MAX_STATES:

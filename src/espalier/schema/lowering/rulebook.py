@@ -212,7 +212,7 @@ class RuleBook:
 
 def quoted(text: str) -> str:
     """A text as a JSON string."""
-    return f'"{escaped(text)}"'
+    return encode_basestring(text) if text.isascii() else f'"{escaped(text)}"'
 
 
 def escaped(text: str) -> str:

@@ -8,7 +8,7 @@ It decides nothing about nodes: which ones are empty is an argument.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -206,19 +206,18 @@ def _array(case: Array, empty: Empty, false: NodeId) -> Array | None:
     )
 
 
-def led_to(case: Case) -> Iterator[NodeId]:
+def led_to(case: Case) -> Sequence[NodeId]:
     """Every node that a case refers to."""
     if isinstance(case, Object):
-        yield from (prop.node for prop in case.properties)
-        yield from nodes_of_rest(case)
-    elif isinstance(case, Array):
-        yield from case.prefix
-        yield case.items
-        for counted in case.contains:
-            yield counted.match
-            if counted.other is not None:
-                yield counted.other
-        yield from (kind.node for row in case.kinds for kind in row)
+        return [*[prop.node for prop in case.properties], *nodes_of_rest(case)]
+    if not isinstance(case, Array):
+        return ()
+    nodes = [*case.prefix, case.items]
+    for counted in case.contains:
+        nodes.append(counted.match)
+        if counted.other is not None:
+            nodes.append(counted.other)
+    return [*nodes, *(kind.node for row in case.kinds for kind in row)]
 
 
 NULL_CASE, BOOLEAN_CASE = Null(), Boolean()

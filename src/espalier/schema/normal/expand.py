@@ -130,7 +130,8 @@ class Expansion:
                 raw = graph.raw(node)
                 for case in raw:
                     for child in led_to(case):
-                        graph.settle(child)
+                        if graph.nodes[child].empty is None:
+                            graph.settle(child)
                 # Trimming makes properties required that the schema does not name so: order them first.
                 possible = (trimmed(self._in_order(case), graph.is_empty, FALSE) for case in raw)
                 known.cases = tuple(map(self._in_any_order, simplified(case for case in possible if case is not None)))

@@ -95,18 +95,13 @@ class Graph:
 
     def node(self, literals: tuple[SchemaLiteral, ...]) -> NodeId:
         """The node of the values that satisfy all of these. Raises LimitExceeded."""
-        if len(literals) == 1:
-            if (number := self._of_one.get(literals[0])) is None:
-                number = self._of_one[literals[0]] = self._node(literals)
+        if len(literals) == 1 and (number := self._of_one.get(literals[0])) is not None:
             return number
-        return self._node(literals)
-
-    def _node(self, literals: tuple[SchemaLiteral, ...]) -> NodeId:
         demands = frozenset([literal for literal in literals if literal.constant <= 0])
         known = self._ids.get(demands)
         if known is not None:
             return known
-        if any(literal.constant < 0 for literal in demands):
+        if any([literal.constant < 0 for literal in demands]):
             self._ids[demands] = FALSE
             return FALSE
         self._joined += len(demands) > 1
@@ -114,12 +109,19 @@ class Graph:
             at = min(demands, key=lambda literal: literal.rank).subschema.at() or "the top"
             raise LimitExceeded(f"the schema takes too many nodes ({len(self.nodes):,}); the last is for {at}")
         self._ids[demands] = number = len(self.nodes)
-        self.nodes.append(GraphNode(tuple(sorted(demands, key=lambda literal: literal.rank))))
+        if len(demands) == 1:
+            (only,) = demands
+            self._of_one[only] = number
+            self.nodes.append(GraphNode((only,)))
+        else:
+            self.nodes.append(GraphNode(tuple(sorted(demands, key=lambda literal: literal.rank))))
         return number
 
     def pointer(self, node: NodeId) -> str:
         """The pointer of the first positive literal of a node, or of its first literal."""
         literals = self.nodes[node].literals
+        if len(literals) == 1:
+            return literals[0].subschema.at()
         chief = next((literal for literal in literals if literal.positive), literals[0] if literals else None)
         return "" if chief is None else chief.subschema.at()
 
@@ -247,6 +249,7 @@ class Graph:
 
     def settle(self, node: NodeId) -> None:
         """Find out whether any value satisfies a node: the least fixpoint over the nodes that this may depend on."""
+        self.raw(node)
         if self.nodes[node].empty is not None:
             return
         closure, seen = [node], {node}

@@ -128,7 +128,6 @@ class LiteralTable:
         scope = () if parent is None else parent.scope
         seen: set[Subschema] = set()
         while True:
-            check_time()
             if self._scoped and subschema.resource not in scope:
                 scope = (*scope, subschema.resource)
             known = self._known.get((subschema, scope, positive))
@@ -141,6 +140,7 @@ class LiteralTable:
                 break
             if subschema in seen:
                 raise SchemaError("this reference leads to itself", pointer=subschema.at(ops[0][1]))
+            check_time()
             seen.add(subschema)
             subschema = self.target(SchemaLiteral(subschema, scope, True, 0, ops), ops[0][1])
         constant = (-1 if subschema.value is False else 0 if ops else 1) * (1 if positive else -1)

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from espalier.automata.languages.algebra import both, either, every_text, language, without
 from espalier.automata.languages.dfa import Dfa
@@ -21,6 +23,9 @@ from espalier.schema.patterns.translate import translate
 from espalier.time_limit import check as check_time
 
 _LOOK_AHEAD = re.compile(r"\(\?([=!])")
+_GROUP_SIGN = re.compile(r"\(\?(?!:)")
+"""What begins a group with more to it than its contents."""
+_OTHER_ANCHOR = re.compile(r"\\[bBAZz]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +99,38 @@ def _translate_text(text: str) -> str:
 @owned_cache(1024)
 def searched(pattern: str) -> Node:
     """The texts that contain a match. Raises UnsupportedError with the pattern and an offset into it."""
+    with suppress(RegexError, UnsupportedError):  # the whole pattern raises it again, with an offset of its own
+        if (body := _between_anchors(pattern)) is not None:
+            return parse_regex(f"{'' if body.begins else '(?s:.*)'}(?:{body.text}){'' if body.ends else '(?s:.*)'}")
     translation, origin = translate(pattern)
     lead = "(?s:.*)(?:"
     try:
         return parse_regex(f"{lead}{translation})(?s:.*)")
     except (RegexError, UnsupportedError) as error:
         raise _ours(error, pattern, len(lead), origin) from error
+
+
+class _PatternBody(NamedTuple):
+    """What of a pattern stands between its anchors, in the dialect of `re`. begins, ends: whether it has these
+    anchors."""
+
+    text: str
+    begins: bool
+    ends: bool
+
+
+def _between_anchors(pattern: str) -> _PatternBody | None:
+    """The body of a pattern whose only anchors are a leading `^` and a final `$`, if any; None for other patterns. So
+    read, it need not be told apart what stands before and after each of its parts. Raises UnsupportedError."""
+    if _GROUP_SIGN.search(pattern) or _OTHER_ANCHOR.search(pattern):
+        return None
+    signs = [at for at, char in _symbols(pattern, 0) if char in "^$"]
+    begins = pattern[:1] == "^" and signs[:1] == [0]
+    ends = pattern[-1:] == "$" and signs[-1:] == [len(pattern) - 1]
+    text = pattern[begins : len(pattern) - ends]
+    if len(signs) > begins + ends or not text or ((begins or ends) and _has_bar(text)):
+        return None
+    return _PatternBody(translate(text)[0], begins, ends)
 
 
 def _ours(

@@ -29,6 +29,8 @@ Schema: TypeAlias = "Mapping[str, Any] | bool"
 MAX_DEPTH = 256
 """Steps of the longest JSON pointer to a schema."""
 DEFINITIONS = ("$defs", "definitions")
+ANCHORS = frozenset(("$anchor", "$dynamicAnchor", "$recursiveAnchor", "$id", "id"))
+"""Keywords that may name the schema in which they stand."""
 
 
 class Subschema:
@@ -169,8 +171,10 @@ class SchemaStore:
             subschema = stack.pop()
             if isinstance(subschema.value, dict):
                 kids: list[Subschema] = []
+                keywords = subschema.resource.draft.keywords
                 for keyword, value in subschema.value.items():
-                    self.index_keyword(document, subschema, keyword, value, kids)
+                    if keyword in keywords or keyword in DEFINITIONS:
+                        self.index_keyword(document, subschema, keyword, value, kids)
                 stack.extend(reversed(kids))
         return root
 
@@ -212,6 +216,8 @@ class SchemaStore:
 
     def index_anchors(self, subschema: Subschema, schema: Mapping[str, Any]) -> None:
         resource, draft = subschema.resource, subschema.resource.draft
+        if ANCHORS.isdisjoint(schema):
+            return
         if draft.ref_alone:
             stated = schema.get(draft.id_keyword)
             if isinstance(stated, str) and "#" in stated and "$ref" not in schema:
@@ -229,8 +235,6 @@ class SchemaStore:
         self, document: Document, subschema: Subschema, keyword: str, value: Any, kids: list[Subschema]
     ) -> None:
         draft = subschema.resource.draft
-        if keyword not in draft.keywords and keyword not in DEFINITIONS:
-            return
         if problem := misshapen(draft, keyword, value):
             raise SchemaError(
                 f"the value of `{keyword}` {problem}", pointer=subschema.at(keyword), hint=hint_for(keyword, value)
