@@ -49,6 +49,7 @@ def open_engine(model: str, *, options: EngineOptions = DEFAULT, **shared: Any) 
         tool_format=options.tool_format,
         hidden=hidden,
         generates=hidden.pooling is None,
+        kv_unified=stepped.is_unified,
         native=partial(LlamaSampler, handle, owner=file, context=stepped.max_positions),
         **shared,
     )
