@@ -80,10 +80,10 @@ def load(
     tool_format: how calls are written, if the chat template does not show it.
 
     For a GGUF file. context: positions of one sequence. sequences: how many at once. kv_size: tokens that all of them
-    hold together. kv_unified: whether they share one KV cache, as by default, or have one each. batch_size: tokens of
-    one decode. gpu_layers: layers on the GPU, -1 for all. threads: for the forward pass. kv_type: `f16`, `f32`, `q8_0`,
-    ... flash_attention: `auto`, `on`, `off`. lora: a path, a (path, scale) pair, or a list of them. docs/llamacpp.md
-    lists their defaults.
+    hold together. kv_unified: whether they share one KV cache or have one each; by default each has its own where
+    memory allows. batch_size: tokens of one decode. gpu_layers: layers on the GPU, -1 for all. threads: for the forward
+    pass. kv_type: `f16`, `f32`, `q8_0`, ... flash_attention: `auto`, `on`, `off`. lora: a path, a (path, scale) pair,
+    or a list of them. docs/llamacpp.md lists their defaults.
 
     For servers and programs of others (docs/upstream.md). engine: `llama-server`, `openai` or `llama-cli`. url: the
     server's address. key_file: the file with its key. timeout: seconds that a server may be silent, or a program may

@@ -288,7 +288,8 @@ class Capabilities:
     that it enforces. truncate: tokens can be removed from the end of a sequence. fork: a sequence can be copied.
     max_context: tokens of one sequence, 0 if unknown. max_sequences: sequences that one run may hold, None if unknown.
     native_sampler: the engine has a sampler of its own. activations: the sites whose hidden states it can capture.
-    draft_model: a smaller model is open to draft for this one.
+    draft_model: a smaller model is open to draft for this one. kv_unified: all sequences share one KV cache, or each
+    has its own; None where an engine has no such choice.
     """
 
     logits: bool = False
@@ -302,6 +303,7 @@ class Capabilities:
     native_sampler: bool = False
     activations: tuple[str, ...] = ()
     draft_model: bool = False
+    kv_unified: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

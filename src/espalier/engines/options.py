@@ -118,7 +118,7 @@ class EngineOptions:
     kv_unified: Annotated[
         bool | None,
         Field(
-            "GGUF: whether all sequences share one KV cache, or each has its own.",
+            "GGUF: all sequences share one KV cache, or each has its own; default: its own where memory allows.",
             flags=("--kv-unified/--no-kv-unified", "-kvu/-no-kvu"),
         ),
     ] = None

@@ -14,6 +14,8 @@ import pytest
 pytest.importorskip("llama_cpp")
 pytest.importorskip("gguf")
 
+import espalier
+from espalier.engines.llamacpp import context as module
 from espalier.engines.llamacpp.model import LlamaStepModel
 from espalier.engines.options import EngineOptions
 from espalier.errors import CapabilityError, InputError, LimitExceeded
@@ -84,8 +86,40 @@ def test_a_cache_smaller_than_one_context_is_refused_where_both_were_said(folder
     assert model_of(folder / "bpe.gguf", kv_size=256).max_positions == 256
 
 
+def test_each_sequence_has_its_own_cache_where_memory_allows(folder, monkeypatch):
+    path = folder / "bpe.gguf"
+    model = model_of(path)
+    assert (model.is_unified, model.max_sequences, model.capacity) == (False, 64, 64 * 512)
+    assert model_of(path, kv_unified=True).is_unified
+    with espalier.load(str(path)) as engine, espalier.load(str(path), kv_unified=True) as shared:
+        assert (engine.capabilities.kv_unified, shared.capabilities.kv_unified) == (False, True)
+    assert not model_of(path, kv_size=64 * 512).is_unified
+    assert model_of(path, kv_size=64 * 512 - 1).is_unified, "a size that is too small for all is shared"
+    assert not model_of(path, sequences=4, kv_size=2048).is_unified
+    needed = 64 * (load(path).cache_bytes(512, 4.0) + 512 * module.CELL)
+    for free, unified in ((8 * needed, False), (8 * needed - 1, True)):
+        with monkeypatch.context() as patch:
+            patch.setattr(module, "_free_memory", lambda free=free: free)
+            model = model_of(path)
+            assert (model.is_unified, model.max_sequences) == (unified, 64)
+            own = model_of(path, kv_unified=False)
+            assert (own.is_unified, own.max_sequences) == (False, 4 if unified else 64)
+
+
+def test_sequences_share_a_cache_where_a_fork_would_copy_much_or_memory_is_not_known(folder, monkeypatch):
+    path = folder / "bpe.gguf"
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "OWN_BYTES", load(path).cache_bytes(512, 4.0) - 1)
+        assert model_of(path).is_unified
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "_free_memory", lambda: None)
+        assert model_of(path).is_unified
+    make.write_mamba(folder / "recurrent.gguf", make.bpe_words(padded_to=400))
+    assert model_of(folder / "recurrent.gguf").is_unified
+
+
 def test_caches_of_their_own_must_hold_a_whole_context_each(folder):
-    model = model_of(folder / "bpe.gguf", kv_unified=False)
+    model = model_of(folder / "bpe.gguf", kv_unified=False, sequences=4)
     assert (model.max_sequences, model.max_positions, model.capacity) == (4, 512, 4 * 512)
     model = model_of(folder / "bpe.gguf", kv_unified=False, kv_size=1200)  # 300 each, rounded up
     assert (model.max_sequences, model.max_positions, model.capacity) == (4, 512, 4 * 512)
@@ -127,11 +161,11 @@ def test_a_context_that_is_not_what_was_asked_for_is_refused(folder):
         def llama_n_seq_max(self, _: Any) -> int:
             return 1
 
-    import espalier.engines.llamacpp.model as module
+    import espalier.engines.llamacpp.model as opened
 
-    real = module.library()
+    real = opened.library()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "library", lambda: Moved(real, 0, 10, does=True))
+        patch.setattr(opened, "library", lambda: Moved(real, 0, 10, does=True))
         with pytest.raises(CapabilityError, match="n_seq_max is 1 where 72"):
             LlamaStepModel(file, EngineOptions())
 

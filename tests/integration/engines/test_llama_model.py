@@ -82,6 +82,37 @@ def test_the_laws_hold_where_each_sequence_has_a_cache_of_its_own(folder, name, 
     )
 
 
+@pytest.mark.parametrize("name", ["bpe.gguf", "window.gguf", DEMO])
+def test_sequences_that_step_together_become_neighbours_and_keep_what_they_hold(folder, name):
+    """Each gap between the slots of a pass makes llama.cpp compute another pass."""
+    path, tolerance = folder / name, 5e-3 if name == "window.gguf" else 1e-4
+    model = model_of(path, context=CONTEXT, sequences=8, kv_unified=False)
+    oracle = oracle_of(path, context=CONTEXT)
+    random = Random(7)
+    held = {sequence: list(words(random, model.width, 9)) for sequence in (model.new() for _ in range(6))}
+    for sequence, tokens in held.items():
+        put(model, tokens, sequence=sequence)
+    first, second, *_ = held
+    kept = held.pop(second)
+    empty = model.new()
+    for token in range(3):
+        for tokens in held.values():
+            tokens.append(token)
+        rows = model.extend([Extend(sequence=sequence, tokens=(token,), logits="last") for sequence in held])
+        for row, tokens in zip(rows, held.values(), strict=True):
+            close(row[-1], oracle(tuple(tokens))[-1], tolerance, f"step {token}")
+    slots = sorted(model._slots[sequence] for sequence in held)
+    assert slots == list(range(slots[0], slots[0] + len(held)))
+    for sequence, tokens in ((second, kept), (first, held[first])):
+        put(model, (1,), sequence=sequence)
+        row = put(model, (2,), sequence=sequence)[1][-1]
+        close(row, oracle((*tokens, 1, 2))[-1], tolerance, "one alone, after the moves")
+    close(put(model, kept, sequence=empty)[1][-1], oracle(tuple(kept))[-1], tolerance, "one that was empty")
+    for sequence in (*held, second, empty):
+        model.free(sequence)
+    assert sorted(model._free_slots) == list(range(8))
+
+
 def test_the_laws_hold_for_sliding_windows_which_can_be_cut(folder):
     """Its GELU is a table over float16 in llama.cpp, where the smallest difference may be one of 1e-3."""
     path = folder / "window.gguf"

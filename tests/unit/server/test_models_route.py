@@ -38,6 +38,12 @@ def test_the_context_is_what_each_client_calls_it(http: TestClient) -> None:
     assert model["meta"]["n_embd"] == 8
 
 
+def test_props_say_how_many_slots_there_are_and_whether_they_share_one_kv_cache(http: TestClient) -> None:
+    props = http.get("/props").json()
+    assert props["total_slots"] == len(http.get("/slots").json())
+    assert props["kv_unified"] is None, "only llama.cpp has the choice"
+
+
 def test_abilities_are_those_of_ollamas_card(http: TestClient) -> None:
     card = http.post("/api/show", json={"model": "fake"}).json()["capabilities"]
     listed = http.get("/v1/models").json()["models"]

@@ -21,7 +21,9 @@ CONTEXT = 4096  # default positions of one sequence: a trained context of 128 Ki
 SEQUENCES = 64  # default
 STATES = 8  # default sequences of a recurrent model: each holds its whole state, used or not
 SMALL = 20_000_000  # parameters below which one thread is fastest
-SHARES = 4  # sequences of full length that the KV cache holds by default; sequences at once, if each has its own
+SHARES = 4  # sequences of full length that a shared KV cache holds by default, and the fewest with one each
+OWN_PART = 8  # caches of their own, unless asked for, take one part of so many of the free memory at most
+OWN_BYTES = 2**26  # and so many bytes each: a fork copies the whole cache of its sequence, in some 10 ms
 BATCH = 2048
 CELL = 48  # bytes of bookkeeping for each cell of the KV cache, on the CPU
 PADDING = 256  # llama.cpp rounds the size of a KV cache up to a multiple of this
@@ -82,8 +84,9 @@ def context_params(lib: Any, file: LlamaFile, options: EngineOptions) -> tuple[i
             hint=f"at most {file.trained_context}",
             field="context",
         )
-    sequences = _sequences(lib, file, options)
-    size = _size(context, sequences, options)
+    unified = is_unified(lib, file, options, context)
+    sequences = _sequences(lib, file, options, context, unified=unified)
+    size = _size(context, sequences, options, unified=unified)
     threads = options.threads or default_threads(int(lib.llama_model_n_params(file.handle)))
     _check_threads(threads)
     kv, flash = options.kv_type or "f16", options.flash_attention or "auto"
@@ -97,7 +100,7 @@ def context_params(lib: Any, file: LlamaFile, options: EngineOptions) -> tuple[i
     _check_memory(file.cache_bytes(size, width) + size * CELL, size, lib)
     params = lib.llama_context_default_params()
     params.n_ctx = size
-    params.n_seq_max, params.kv_unified = sequences, is_unified(options)
+    params.n_seq_max, params.kv_unified = sequences, unified
     # Fewer than `sequences` would end the process (GGML_ASSERT on n_outputs_max); a batch may still be smaller.
     params.n_batch = min(max(options.batch_size or BATCH, sequences), params.n_ctx)
     params.type_k = params.type_v = number
@@ -107,24 +110,44 @@ def context_params(lib: Any, file: LlamaFile, options: EngineOptions) -> tuple[i
     return context, params
 
 
-def is_unified(options: EngineOptions) -> bool:
-    """Whether all sequences share one KV cache, as they do by default."""
-    return options.kv_unified is not False
+def is_unified(lib: Any, file: LlamaFile, options: EngineOptions, context: int) -> bool:
+    """Whether all sequences share one KV cache. Unless the options say so, each has its own where a pass over many is
+    faster for it, and where nothing is lost: in main memory, of which a small part is enough for a whole `context` of
+    each sequence, and where forks copy little."""
+    if options.kv_unified is not None:
+        return options.kv_unified
+    sequences = options.sequences or SEQUENCES
+    if options.kv_size is not None and options.kv_size < sequences * context:
+        return True
+    return not _has_room_for_own(lib, file, options, context, sequences)
 
 
-def _sequences(lib: Any, file: LlamaFile, options: EngineOptions) -> int:
-    """Sequences at once. In one cache for all, an eighth more than a run may have: they take no memory."""
+def _has_room_for_own(lib: Any, file: LlamaFile, options: EngineOptions, context: int, sequences: int) -> bool:
+    """Whether so many caches of a whole context are a small part of the free memory."""
+    cells = -(-context // PADDING) * PADDING
+    each = file.cache_bytes(cells, KV[options.kv_type or "f16"][1])
+    if not each or lib.llama_supports_gpu_offload():  # a size that is not known, or memory that is not known
+        return False
+    free = _free_memory()
+    return free is not None and each <= OWN_BYTES and sequences * (each + cells * CELL) * OWN_PART <= free
+
+
+def _sequences(lib: Any, file: LlamaFile, options: EngineOptions, context: int, *, unified: bool) -> int:
+    """Sequences at once: an eighth more than a run may have, where they take nothing from the others."""
     most = int(lib.llama_max_parallel_sequences())
-    default = STATES if file.is_recurrent else SEQUENCES if is_unified(options) else SHARES
+    default = STATES if file.is_recurrent else SEQUENCES
+    if not unified and (options.kv_size or not _has_room_for_own(lib, file, options, context, SEQUENCES)):
+        default = SHARES
     sequences = options.sequences or min(most, default)
     if sequences > most:
         raise InputError(f"llama.cpp runs at most {most} sequences at once, not {sequences}", field="sequences")
-    return min(most, with_spare(sequences)) if is_unified(options) and not file.is_recurrent else sequences
+    has_spare = not file.is_recurrent and (unified or options.kv_size is None)
+    return min(most, with_spare(sequences)) if has_spare else sequences
 
 
-def _size(context: int, sequences: int, options: EngineOptions) -> int:
+def _size(context: int, sequences: int, options: EngineOptions, *, unified: bool) -> int:
     """Tokens of the KV cache. llama.cpp rounds them up: those of the whole cache, or of each sequence."""
-    parts = 1 if is_unified(options) else sequences
+    parts = 1 if unified else sequences
     size = options.kv_size or min(context * (min(SHARES, sequences) if parts == 1 else parts), MOST)
     if size > MOST:
         raise InputError(f"kv_size is at most {MOST}, not {size}", hint="leave it out for the default", field="kv_size")

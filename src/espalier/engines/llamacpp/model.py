@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import Any
 
 import numpy as np
 
 from espalier.decoding.ports import Extend, Rows, SequenceId
-from espalier.engines.llamacpp.context import BATCH, LlamaContext, check_made, context_params, is_unified
+from espalier.engines.llamacpp.context import BATCH, LlamaContext, check_made, context_params
 from espalier.engines.llamacpp.library import address_of, library
+from espalier.engines.llamacpp.slots import are_neighbours, neighbour_moves
 from espalier.engines.llamacpp.weights import LlamaFile
 from espalier.engines.options import EngineOptions
 from espalier.errors import CapabilityError, GenerationError, LimitExceeded
@@ -37,9 +38,10 @@ class LlamaStepModel:
         self._capacity = int(lib.llama_n_ctx(self._ctx))
         self._max_positions = min(context, int(lib.llama_n_ctx_seq(self._ctx)))
         self._width = int(lib.llama_vocab_n_tokens(file.vocab))
-        self._is_unified = is_unified(options)
+        self._is_unified = bool(params.kv_unified)
         self._free_slots = list(range(self._sequences))  # a heap: the least is taken first
         self._slots: dict[SequenceId, int] = {}
+        self._active: list[int] = []  # the slots of the last pass over many caches, sorted
         self._lengths: dict[SequenceId, int] = {}
         self._broken: set[SequenceId] = set()  # could not be restored after a failed pass
         self._next = 0
@@ -81,6 +83,11 @@ class LlamaStepModel:
             return bool(self._lib.llama_memory_seq_rm(self._memory, self._slots[sequence], 1, -1))
         finally:
             self.free(sequence)
+
+    @property
+    def is_unified(self) -> bool:
+        """Whether all sequences share one KV cache."""
+        return self._is_unified
 
     @property
     def width(self) -> int:
@@ -160,11 +167,32 @@ class LlamaStepModel:
 
     def _in_order_of_slots(self, work: Sequence[Extend]) -> list[Rows]:
         """As `extend`. llama.cpp computes sequences with caches of their own together only where each takes the slot
-        after that of the one before."""
+        after that of the one before. So the sequences of two passes in turn become neighbours: of one alone, the next
+        may be about others."""
         slots = self._slots
+        active = sorted(slots[item.sequence] for item in work)
+        if active == self._active and not are_neighbours(active):
+            self._bring_together(active)
+        self._active = active
         order = sorted(range(len(work)), key=lambda at: slots[work[at].sequence])
         answers = self._extend([work[at] for at in order])
         return [answers[at] for at in np.argsort(order)]
+
+    def _bring_together(self, active: Sequence[int]) -> None:
+        """Move sequences, with their caches, until those of `active` are neighbours. llama.cpp copies the caches in the
+        next pass, in this order."""
+        holders = {slot: sequence for sequence, slot in self._slots.items()}
+        if len(holders) + len(self._free_slots) < self._sequences:
+            return  # a slot could not be emptied: nothing moves into it or past it
+        for source, target in neighbour_moves(active, holders, self._sequences):
+            if self._lengths[holders[source]]:
+                self._lib.llama_memory_seq_cp(self._memory, source, target, -1, -1)
+            self._lib.llama_memory_seq_rm(self._memory, source, -1, -1)
+            self._free_slots.remove(target)
+            self._free_slots.append(source)
+            holders[target] = holders.pop(source)
+            self._slots[holders[target]] = target
+        heapify(self._free_slots)
 
     def _extend(self, work: Sequence[Extend]) -> list[Rows]:
         total, most_rows = self._check(work)

@@ -68,6 +68,7 @@ def _engine_over(file: LlamaFile, options: EngineOptions, **shared: Any) -> Loca
         tool_format=options.tool_format,
         hidden=hidden,
         generates=hidden.pooling is None,
+        kv_unified=stepped.is_unified,
         native=partial(LlamaSampler, handle, owner=file, context=stepped.max_positions),
         **shared,
     )

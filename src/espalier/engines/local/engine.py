@@ -57,13 +57,14 @@ class LocalEngine:
         sibling: StepModel | None = None,
         hidden: HiddenReader | None = None,
         generates: bool = True,
+        kv_unified: bool | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         """tool_template: for requests with tools, if the model has a template of its own for them. tool_format: how
         calls are written if the template does not show it. native: makes the engine's own sampler, if it has one.
         sibling: a smaller model with the same vocabulary, for drafts; this engine alone drives it.
         hidden: reads hidden states, for embeddings. generates: false for a model that was trained for embeddings alone.
-        clock: seconds, to time compiling."""
+        kv_unified: as in Capabilities. clock: seconds, to time compiling."""
         self._name = name
         self._model: StepModel | None = model
         self._vocab = vocab
@@ -82,6 +83,7 @@ class LocalEngine:
         self._has_native = native is not None
         self._hidden = hidden
         self._generates = generates
+        self._kv_unified = kv_unified
         self._room = Room(model)
         self._round = threading.Lock()
         self._direct = 0  # runs that have begun and drive the model without a RunDriver
@@ -127,6 +129,7 @@ class LocalEngine:
             native_sampler=self._has_native,
             activations=self._sites,
             draft_model=self._runs.has_sibling,
+            kv_unified=self._kv_unified,
         )
 
     @property

@@ -102,6 +102,9 @@ async def open_process(settings: ServerSettings, parts: Parts, lists: tuple[Word
         app = await asyncio.to_thread(_make_app) if parts.app is None else parts.app
         engine = parts.engine or await _open_engine(stack, app, settings)
         compiler = engine.engine.compiler
+        if engine.capabilities.kv_unified is not None:
+            cache = "all in one KV cache" if engine.capabilities.kv_unified else "each with its own KV cache"
+            log.info("%s sequences at once, %s", engine.capabilities.max_sequences, cache)
         if lists and compiler is not None:
             lists = checked_lists(lists, compiler)
         if settings.max_input_tokens is not None and engine.engine.vocab is None:

@@ -84,17 +84,16 @@ async def infill(request: Request) -> Response:
 
 @router.get("/props", responses=documented(*READING_ERRORS))
 async def props(request: Request) -> Response:
-    """The model, its chat template and context size, and the default sampling of `/completion`."""
+    """The model, its chat template, context size and KV cache, and the default sampling of `/completion`."""
     process = process_of(request)
     cheap_caller_of(request)
-    engine = process.engine.engine
+    engine, can = process.engine.engine, process.engine.capabilities
     template, vocab = engine.template, engine.vocab
     return JsonResponse(
         {
-            "default_generation_settings": {
-                "n_ctx": process.engine.capabilities.max_context,
-                "params": to_llama(from_llama({})),
-            },
+            "default_generation_settings": {"n_ctx": can.max_context, "params": to_llama(from_llama({}))},
+            "total_slots": can.max_sequences,
+            "kv_unified": can.kv_unified,
             "model_alias": process.names[0],
             "chat_template": None if template is None else template.source,
             "eos_token": None if vocab is None else vocab.text_of(vocab.eos_ids[0]),
