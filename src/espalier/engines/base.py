@@ -279,7 +279,8 @@ class Capabilities:
     that it enforces. truncate: tokens can be removed from the end of a sequence. fork: a sequence can be copied.
     max_context: tokens of one sequence, 0 if unknown. max_sequences: sequences that one run may hold, None if unknown.
     native_sampler: the engine has a sampler of its own. activations: the sites whose hidden states it can capture.
-    draft_model: a smaller model is open to draft for this one.
+    draft_model: a smaller model is open to draft for this one. thought_limits: without logits, a limit of reasoning
+    tokens is held all the same.
     """
 
     logits: bool = False
@@ -293,6 +294,7 @@ class Capabilities:
     native_sampler: bool = False
     activations: tuple[str, ...] = ()
     draft_model: bool = False
+    thought_limits: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
