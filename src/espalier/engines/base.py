@@ -289,7 +289,8 @@ class Capabilities:
     max_context: tokens of one sequence, 0 if unknown. max_sequences: sequences that one run may hold, None if unknown.
     native_sampler: the engine has a sampler of its own. activations: the sites whose hidden states it can capture.
     draft_model: a smaller model is open to draft for this one. kv_unified: all sequences share one KV cache, or each
-    has its own; None where an engine has no such choice.
+    has its own; None where an engine has no such choice. thought_limits: without logits, a limit of reasoning tokens is
+    held all the same.
     """
 
     logits: bool = False
@@ -304,6 +305,7 @@ class Capabilities:
     activations: tuple[str, ...] = ()
     draft_model: bool = False
     kv_unified: bool | None = None
+    thought_limits: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -204,3 +204,33 @@ def test_random_schemas_are_refused_by_name_or_satisfied_as_an_independent_valid
             assert not errors, (schema, result.text)
             assert result.verdict.valid
     assert count
+
+
+@pytest.mark.parametrize("constraint", [None, JsonSchema(USER)])
+def test_a_thought_is_closed_at_its_limit_and_the_rest_asked_for(engine, constraint):
+    asked = {"raw": True, "constraint": constraint, "reasoning": "think", "max_tokens": 90, "temperature": 0}
+    result = engine.generate("<think>", **asked, max_reasoning=2)
+    ids, marker = result.token_ids, engine.engine.encode("</think>", add_special=False)
+    thought, _, rest = result.text.partition("</think>")
+    assert ids[2 : 2 + len(marker)] == tuple(marker)
+    assert thought
+    assert rest.strip()
+    assert any("closed at its limit" in note for note in result.notes)
+    assert result.usage.completion_tokens == len(ids)
+    assert result.usage.prompt_tokens == 1
+    assert constraint is None or result.verdict.valid
+
+
+def test_a_thought_that_ends_in_time_needs_no_second_request(engine):
+    result = engine.generate("<think>", raw=True, reasoning="think", max_reasoning=60, max_tokens=70, temperature=0)
+    assert not any("closed at its limit" in note for note in result.notes)
+
+
+def test_a_thought_that_has_all_tokens_is_cut_by_them(engine):
+    result = engine.generate("<think>", raw=True, reasoning="think", max_reasoning=2, max_tokens=3, temperature=0)
+    assert result.finish_reason == "length"
+
+
+def test_an_answer_without_a_thought_has_no_limit(engine):
+    limited = engine.generate(PROMPT, raw=True, reasoning="think", max_reasoning=1, max_tokens=8, temperature=0)
+    assert limited.text == engine.generate(PROMPT, raw=True, reasoning="think", max_tokens=8, temperature=0).text

@@ -114,7 +114,8 @@ def read_thinking(body: ChatBody, process: Process) -> ThinkingFields:
         warnings.append(f"{next(iter(switched))} {NO_EFFECT}")
     elif wanted or (wanted is None and has_markers and _wants_reasoning_apart(body) and not _default_of(process)):
         options["reasoning"] = "auto"
-    if budget and wanted and has_markers and not engine.capabilities.logits:
+    is_counted = engine.capabilities.logits or engine.capabilities.thought_limits
+    if budget and wanted and has_markers and not is_counted:
         warnings.append(f"{named} is not held: the server behind this one does not count the tokens of its reasoning")
     elif budget and wanted and has_markers:
         options["max_reasoning"] = budget

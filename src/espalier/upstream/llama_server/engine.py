@@ -7,7 +7,7 @@ matcher of the grammar, and a text under the server's own grammar to the verdict
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import Any
@@ -18,6 +18,7 @@ from espalier.constraints.compiler import NOWHERE, Compiler, Folders
 from espalier.constraints.joining.rule import with_bad_words, without_filters
 from espalier.constraints.kinds import KINDS
 from espalier.constraints.spec import JsonSchema
+from espalier.constraints.to_gbnf import portable
 from espalier.engines.base import Capabilities, Event, Request
 from espalier.engines.capabilities import check_capabilities
 from espalier.engines.local.turns import PreparedTurn, TurnMaker
@@ -34,9 +35,10 @@ from espalier.upstream.llama_server.asked import SCHEMA_AS, ServerRequest, asked
 from espalier.upstream.llama_server.client import LlamaServer
 from espalier.upstream.llama_server.native_schema import native_contract
 from espalier.upstream.llama_server.proof import Proofs, used_grammar
+from espalier.upstream.llama_server.thought_limit import CHANNELS, FILTERED, ThoughtLimit
 from espalier.upstream.llama_server.vocabulary import fetch
 from espalier.upstream.runs import NO_ID, AnswerEnd, Begin, Current, IncomingAnswer, UpstreamEngine, check
-from espalier.upstream.safety import sent_constraint
+from espalier.upstream.safety import SentConstraint, sent_constraint
 from espalier.wording import RAW, OptionText
 
 WINDOWS = ("repeat_last_n", "dry_penalty_last_n")
@@ -84,6 +86,7 @@ class LlamaServerEngine(UpstreamEngine):
             max_context=self._props.context,
             max_sequences=self._props.slots,
             native_sampler=True,
+            thought_limits=True,
         )
 
     @property
@@ -145,14 +148,19 @@ class LlamaServerEngine(UpstreamEngine):
         if answer.is_traced:
             body["n_probs"] = max(1, request.trace_top_k)
 
+        limit, notes = _limit_of(request, turn, sent)
+        asked = replace(asked, notes=(*asked.notes, *notes))
+
         def begin(current: Current, index: int) -> Iterator[Event]:
-            return self._events(answer, body, asked, current, index)
+            return self._events(answer, body, asked, current, index, None if limit is None else limit())
 
         return answer, begin
 
     def _turn(self, request: Request) -> PreparedTurn:
         whole = with_bad_words(request.constraint, request.sampling.bad_words)
-        return self._turns.prepare(replace(request, constraint=whole))
+        # The server counts no tokens of a thought: `_events` does.
+        mode = request.reasoning or (None if request.max_reasoning is None else "auto")
+        return self._turns.prepare(replace(request, constraint=whole, reasoning=mode, max_reasoning=None))
 
     def _contract(self, spec: JsonSchema, request: Request | None) -> Contract | None:
         """What the server's own json_schema holds; None where other constraints join the schema, so that our grammar
@@ -211,40 +219,76 @@ class LlamaServerEngine(UpstreamEngine):
         server_request: ServerRequest,
         current: Current,
         index: int,
+        limit: ThoughtLimit | None,
     ) -> Iterator[Event]:
-        chunks = self._server.stream(body)
-        current.is_now(chunks)
-        ids: list[int] = []
+        """The events of one text. Where its thought has had its tokens, the rest comes from a second request."""
+        before: list[int] = []  # tokens of the first request, and of the marker that closes the thought
+        written = ""
         place = 0
-        with closing(chunks):
-            for chunk in chunks:
-                tokens = [token for token in chunk.get("tokens") or () if type(token) is int]
-                ids += tokens
-                records = self._records(chunk, body, server_request, place)
-                place += len(records)
-                text = chunk["content"]
-                for record in records[:-1]:  # several tokens in one chunk: its text goes with the last
-                    yield answer.take("", record=record, index=index)
-                if text or tokens or records:
-                    last = records[-1] if records else None
-                    yield answer.take(text, token=tokens[-1] if tokens else NO_ID, record=last, index=index)
-                if answer.stopped is not None:
-                    end = AnswerEnd(
-                        finish="stop",
-                        stop=None,  # the answer knows it
-                        prompt_tokens=len(body["prompt"]),
-                        completion_tokens=len(ids),
-                        token_ids=tuple(ids),
-                        notes=server_request.notes,
-                    )
-                    yield sound(answer.end(end, index=index), server_request, self.name)
-                    return
-                if chunk.get("stop") is True:
-                    yield sound(
-                        answer.end(self._summarise_end(chunk, ids, body, server_request), index=index),
-                        server_request,
-                        self.name,
-                    )
+        while True:
+            chunks = self._server.stream(body)
+            current.is_now(chunks)
+            ids: list[int] = []
+            with closing(chunks):
+                for chunk in chunks:
+                    tokens = [token for token in chunk.get("tokens") or () if type(token) is int]
+                    ids += tokens
+                    records = self._records(chunk, body, server_request, place)
+                    place += len(records)
+                    text = chunk["content"]
+                    written += text
+                    for record in records[:-1]:  # several tokens in one chunk: its text goes with the last
+                        yield answer.take("", record=record, index=index)
+                    if text or tokens or records:
+                        last = records[-1] if records else None
+                        yield answer.take(text, token=tokens[-1] if tokens else NO_ID, record=last, index=index)
+                    if answer.stopped is not None:
+                        end = AnswerEnd(
+                            finish="stop",
+                            stop=None,  # the answer knows it
+                            prompt_tokens=len(body["prompt"]) - len(before),
+                            completion_tokens=len(before) + len(ids),
+                            token_ids=(*before, *ids),
+                            notes=server_request.notes,
+                        )
+                        yield sound(answer.end(end, index=index), server_request, self.name)
+                        return
+                    if chunk.get("stop") is True:
+                        end = self._summarise_end(chunk, ids, body, server_request)
+                        end = _after_thought(end, before)
+                        yield sound(answer.end(end, index=index), server_request, self.name)
+                        return
+                    if limit is not None:
+                        limit.take(text, max(len(tokens), 1))
+                        if limit.is_spent:
+                            break
+                else:
+                    return  # the client raises for a stream without an end
+            assert limit is not None  # nothing else leaves the loop
+            closed = limit.close()
+            marker = self.encode(closed, add_special=False)
+            yield answer.take(closed, token=marker[-1] if marker else NO_ID, index=index)
+            written += closed
+            before += [*ids, *marker]
+            limit = None
+            body, server_request = self._rest(answer, body, server_request, written, [*ids, *marker])
+
+    def _rest(
+        self,
+        answer: IncomingAnswer,
+        body: Mapping[str, Any],
+        server_request: ServerRequest,
+        written: str,
+        ids: Sequence[int],
+    ) -> tuple[dict[str, Any], ServerRequest]:
+        """The second request: what follows the thought. written, ids: the thought with its marker."""
+        left = body["n_predict"] if body["n_predict"] < 0 else max(body["n_predict"] - len(ids), 0)
+        rest = {**body, "prompt": [*body["prompt"], *ids], "n_predict": left}
+        if server_request.grammar is None or server_request.follows is None:
+            return rest, server_request
+        turn = answer.turn
+        grammar = portable(server_request.follows, self._compiler, before=turn.before + written)
+        return {**rest, "grammar": grammar}, replace(server_request, grammar=grammar)
 
     def _summarise_end(
         self, last: Mapping[str, Any], ids: Sequence[int], body: Mapping[str, Any], server_request: ServerRequest
@@ -292,3 +336,31 @@ class LlamaServerEngine(UpstreamEngine):
         reply = Response(request_id="", model=self.name, created=0, choices=(), settings=settings)
         proved = estimates(reply, steps, temperature=body["temperature"])
         return [of_reply(place + number, *pair) for number, pair in enumerate(zip(steps, proved, strict=True))]
+
+
+def _limit_of(
+    request: Request, turn: PreparedTurn, sent: SentConstraint
+) -> tuple[Callable[[], ThoughtLimit] | None, tuple[str, ...]]:
+    """What makes the limit of each text, None for no limit; and why it is not held."""
+    reasoning, most = turn.reasoning, request.max_reasoning
+    if most is None or reasoning is None:
+        return None, ()
+    if turn.in_channels:
+        return None, (CHANNELS,)
+    if sent.grammar is not None:
+        return None, (FILTERED,)
+    return lambda: ThoughtLimit(turn, reasoning, most), ()
+
+
+def _after_thought(end: AnswerEnd, before: Sequence[int]) -> AnswerEnd:
+    """The end of both requests. before: the tokens that the second one had in its prompt."""
+    if not before:
+        return end
+    note = "the reasoning was closed at its limit, and the rest asked for in a second request"
+    return replace(
+        end,
+        prompt_tokens=end.prompt_tokens - len(before),
+        completion_tokens=end.completion_tokens + len(before),
+        token_ids=(*before, *end.token_ids) if end.token_ids else (),
+        notes=(*end.notes, note),
+    )
