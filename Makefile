@@ -59,7 +59,7 @@ check-rest: .setup-dev
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python scripts/check_style.py
 
-docs: .setup-dev ## build the docs as a site, into out/site; broken links and anchors are errors
+docs: .setup-docs ## build the docs as a site, into out/site; broken links and anchors are errors; compiles nothing
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
 	@echo "The docs are in out/site: open out/site/index.html in a browser."
 
@@ -70,7 +70,7 @@ train-demo: .setup-dev ## train the demo model again, into models/demo
 	$(BIN)/python scripts/train_demo_model.py
 
 clean: ## remove the virtual environment and everything that was built
-	rm -rf $(VENV) .setup-demo .setup-dev build dist out
+	rm -rf $(VENV) .setup-demo .setup-docs .setup-dev build dist out
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 
 # Debian may have pip but no ensurepip: then the new environment gets its pip from the one outside.
@@ -84,6 +84,12 @@ $(VENV)/pyvenv.cfg:
 	$(BIN)/espalier doctor --warm
 	@touch $@
 
+# The reference of the site is made by the command line and the server; neither needs a model's library.
+.setup-docs: $(VENV)/pyvenv.cfg $(STATED)
+	$(PIP) --upgrade 'pip>=25.1'
+	$(PIP) -c constraints.txt -e '.[server]' --group docs
+	@touch $@
+
 # pip reads dependency groups from 25.1 on. What has to be compiled comes first: where that fails, it fails at once.
 .setup-dev: $(VENV)/pyvenv.cfg $(STATED)
 	$(PIP) --upgrade 'pip>=25.1'
@@ -93,4 +99,4 @@ $(VENV)/pyvenv.cfg:
 			"install one (Debian, Ubuntu: apt-get install build-essential)" >&2; exit 1; }
 	$(PIP) -c constraints.txt -e '.[transformers,llamacpp,server,postgres,parquet,otel,activations,mcp,ray]' --group dev --group docs
 	$(BIN)/espalier doctor --warm
-	@touch .setup-demo $@
+	@touch .setup-demo .setup-docs $@

@@ -9,5 +9,5 @@ schema = json.loads(Path("examples/user.schema.json").read_text(encoding="utf-8"
 with espalier.load("models/demo") as engine:
     result = engine.generate("Generate user info", constraint=espalier.JsonSchema(schema), seed=2)
     print(result.trace.by_path())
-    result.trace.save("trace.html")
-    print("trace.html shows each token: what the model wanted, what was allowed, what was taken")
+    result.trace.save("see_the_cost.html")
+    print("see_the_cost.html shows each token: what the model wanted, what was allowed, what was taken")

@@ -1,6 +1,7 @@
 """Makes the pictures of README and docs from real runs of the demo model: `python scripts/readme_pictures.py`.
 
-`first.svg` shows an answer without and with a schema side by side, `words.svg` a story without and with a word list,
+`tokens.svg` is animated: two answers appear token by token, with what the model wanted struck through. `first.svg` shows
+an answer without and with a schema side by side, `words.svg` a story without and with a word list,
 `step.svg` the first step under the schema, `tax.svg` the tax of each token under two schemas. `trace.png` is the page
 of a trace and `playground.png` the server's first page, both photographed in headless Chromium (they need playwright
 and chromium). A test compares the drawn ones with what the model answers.
@@ -15,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from html import escape
 from pathlib import Path
@@ -34,6 +35,12 @@ SIZE = {"width": 1400, "height": 900}
 STORY, WORDS = "Tell me a short story about a fox.", 1000
 DARK, GREY, LIGHT, RED, GREEN, TEAL = "#1b1f24", "#8b949e", "#e6edf3", "#b3261e", "#146c2e", "#26a69a"
 BAR, ROW = 360, 24
+STORY_SEED, WIDE_COLUMNS, CELL, RED_TEXT = 1, 88, 8.4, "#ff7b72"
+MOTION = (
+    "<style>.t{opacity:0;animation:t .01s forwards}@keyframes t{to{opacity:1}}"
+    "@media (prefers-reduced-motion:reduce){.t{opacity:1;animation:none}}</style>"
+)
+"""Each piece appears once, after its delay."""
 
 
 def run(engine: espalier.LoadedEngine) -> tuple[espalier.Result, espalier.Result]:
@@ -53,8 +60,15 @@ def drawn(engine: espalier.LoadedEngine) -> dict[str, str]:
     story = engine.generate(STORY, seed=1)
     words = engine.generate(STORY, seed=1, constraint=espalier.Wordlist(lang="en", top=WORDS))
     detailed = engine.generate(PROMPT, seed=SEED, constraint=schema_named("user"), trace="steps")
+    spelled = engine.generate(STORY, seed=STORY_SEED, constraint=espalier.Wordlist(lang="en", top=WORDS), trace="steps")
     contact, user = (engine.generate(PROMPT, seed=1, constraint=schema_named(name)) for name in ("contact", "user"))
     return {
+        "tokens.svg": token_by_token(
+            [
+                ('espalier generate --schema user.schema.json "Generate user info"', detailed),
+                (f'espalier generate --vocab-n-words {WORDS} "{STORY}"', spelled),
+            ]
+        ),
         "first.svg": side_by_side(free, bound),
         "words.svg": panels(
             "The same story, free and in the 1,000 most frequent words",
@@ -68,6 +82,61 @@ def drawn(engine: espalier.LoadedEngine) -> dict[str, str]:
     }
 
 
+def token_by_token(runs: Sequence[tuple[str, espalier.Result]]) -> str:
+    """An animated SVG: each answer appears token by token, and a token that the model held most probable and the
+    constraint refused appears first and is struck through. Where motion is not wanted, all stands there at once."""
+    label = "Two answers, token by token; what the model wanted and the constraint refused is struck through"
+    rows, parts, clock = 0, [], 0.5
+    for command, result in runs:
+        parts.append(written(MARGIN, top_of(rows), f"$ {command}", GREY, 13))
+        rows += 1
+        column = 0
+        for text, probability in pieces_of(result):
+            for piece in re.findall(r"\n|[^\n]+", text):
+                if piece == "\n" or column + len(piece) > WIDE_COLUMNS:
+                    rows, column = rows + 1, 0
+                    piece = piece.strip() if piece == "\n" else piece.lstrip(" ")
+                if piece:
+                    parts += animated(column, rows, piece, clock, probability)
+                    column += len(piece)
+            clock += 0.12 if probability is None else 1.2
+        rows += 2
+    width, height = 2 * MARGIN + round(CELL * WIDE_COLUMNS), top_of(rows) - MARGIN
+    parts.append(
+        written(MARGIN, height - 12, "struck through: what the model wanted most, and may not say", RED_TEXT, 12)
+    )
+    frame = f'<rect width="{width}" height="{height}" rx="8" fill="{DARK}"/>'
+    return "\n".join([*opened(label, width, height), MOTION, frame, *parts, "</svg>", ""])
+
+
+def pieces_of(result: espalier.Result) -> Iterator[tuple[str, float | None]]:
+    """The text of each token, and before it that of the most probable token if it was refused, with its probability."""
+    for step in result.trace.steps if result.trace else ():
+        wanted = step.pre_masking[0] if step.pre_masking else None
+        if wanted is not None and not wanted.allowed and not wanted.text.startswith("<|"):
+            yield wanted.text, wanted.prob
+        if not step.text.startswith("<|"):
+            yield step.text, None
+
+
+def animated(column: int, row: int, text: str, clock: float, probability: float | None) -> list[str]:
+    """A piece that appears after so many seconds; one that was refused is then struck through."""
+    x, y, length = MARGIN + round(CELL * column, 1), top_of(row), round(CELL * len(text), 1)
+    fixed = f'x="{x}" y="{y}" textLength="{length}" lengthAdjust="spacingAndGlyphs" xml:space="preserve"'
+    if probability is None:
+        return [f'<text class="t" style="animation-delay:{clock:.2f}s" {fixed} fill="{LIGHT}">{escape(text)}</text>']
+    shown = f'<text class="t" style="animation-delay:{clock:.2f}s" {fixed} fill="{RED_TEXT}">{escape(text)}'
+    strike = (
+        f'<rect class="t" style="animation-delay:{clock + 0.5:.2f}s" x="{x}" y="{y - 5}" width="{length}" height="1.5"'
+    )
+    return [f"{shown}<title>{probability:.0%}</title></text>", f'{strike} fill="{RED_TEXT}"/>']
+
+
+def top_of(row: int) -> int:
+    """The base line of a row."""
+    return MARGIN + 12 + 22 * row
+
+
 def cost_of(result: espalier.Result) -> str:
     return f"tax {result.trace.summary()['total_tax_nats']:.2f} nats" if result.trace else ""
 
@@ -75,7 +144,7 @@ def cost_of(result: espalier.Result) -> str:
 def side_by_side(free: espalier.Result, bound: espalier.Result) -> str:
     """An SVG with both answers, and what the schema cost below the second."""
     first = bound.trace.steps[0] if bound.trace else None
-    taken = f"; at the first token {first.removed_mass:.0%} of the wish" if first is not None else ""
+    forbidden = f"; forbade {first.removed_mass:.0%} of what the model wanted first" if first is not None else ""
     return panels(
         "The same model and seed, without and with a schema",
         [
@@ -84,7 +153,7 @@ def side_by_side(free: espalier.Result, bound: espalier.Result) -> str:
                 "with",
                 "espalier generate --seed 2 --schema user.schema.json",
                 bound.text,
-                f"valid; {cost_of(bound)}{taken}",
+                f"valid JSON{forbidden}",
                 GREEN,
             ),
         ],
