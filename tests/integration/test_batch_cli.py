@@ -20,6 +20,7 @@ pytest.importorskip("sqlalchemy")
 
 from espalier.cli.main import main_code
 from espalier.errors import OutputError
+from espalier.jobs.formats.rows import read_rows
 from espalier.store.batches.queue import ItemQueue
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -94,6 +95,26 @@ def test_a_table_comes_back_with_its_answers(here: Path) -> None:
         rows = list(csv.DictReader(file))
     assert [one["text"] for one in rows] == ["hello", 'a, "b"']
     assert all(one["output"] in ("good", "bad") for one in rows)
+
+
+@pytest.mark.parametrize("name", ["o.csv", "o.parquet"])
+def test_broken_json_is_counted_shown_in_columns_and_fails(
+    here: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    """A run whose answers are all cut said "3 answered, 0 failed", and ended with 0."""
+    if name.endswith("parquet"):
+        pytest.importorskip("pyarrow")
+    (here / "t.csv").write_text("text\nhello\nthere\nyou\n")
+    options = ("--template", "Classify: {text}", "--schema", json.dumps(SCHEMA), "--max-tokens", "3", "--seed", "1")
+    assert run("-i", "t.csv", "-o", name, *options) == 1
+    assert "3 answered: 0 valid, 3 cut at max_tokens" in capsys.readouterr().err
+    rows = list(read_rows(here / name))
+    assert [(str(row["valid"]), row["finish_reason"]) for row in rows] == [("False", "length")] * 3
+    assert batch("report", name) == 0
+    assert capsys.readouterr().out.startswith("answers   3 answered: 0 valid, 3 cut at max_tokens\n")
+    assert batch("report", name, "--json") == 0
+    report = json.loads(capsys.readouterr().out)
+    assert (report["verdicts"], report["cut"]) == ({"valid": 0, "cut": 3}, 3)
 
 
 def test_what_is_wrong_is_said_and_nothing_is_left(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,12 +6,13 @@ import shlex
 import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from espalier import api
 from espalier.chat.reading.deltas import ContentDelta
 from espalier.cli import output
+from espalier.cli.flags.answer import AnswerFlags
 from espalier.cli.flags.constraint import ConstraintFlags
 from espalier.cli.flags.decoding import DecodingFlags
 from espalier.cli.flags.groups import with_flags
@@ -21,6 +22,7 @@ from espalier.cli.flags.safety import SafetyFlags
 from espalier.cli.flags.sampling import PER_ANSWER, Sampler, SamplingFlags, check_single
 from espalier.cli.flags.store import app_with_store
 from espalier.cli.flags.tools import show_delta
+from espalier.cli.flags.words import WordFlags
 from espalier.cli.generate import report
 from espalier.constraints.spec import Spec
 from espalier.decoding.options import OPTIONS, Decoding
@@ -31,11 +33,11 @@ from espalier.sampling.config import SamplingConfig
 from espalier.sampling.presets.spec import Preset
 
 HELP = """\
-/schema SCHEMA   answers valid under a JSON Schema     /json            any JSON object
-/regex PATTERN   answers that match                    /choice A B ...  one of these
-/grammar FILE    answers in a GBNF grammar             /free            no constraint
-/system TEXT     set the system message, start anew    /reset           forget the conversation
-/strategy NAME   how the constraint is applied         /trace FILE      write the last trace
+/schema SCHEMA   valid under a JSON Schema     /json            any JSON object
+/regex PATTERN   matches the expression        /choice A B ...  one of these
+/grammar FILE    in a GBNF grammar             /free            no constraint
+/system TEXT     set it, and start anew        /reset           forget the messages
+/strategy NAME   how constraints are applied   /trace FILE      write the last trace
 /quit            leave (or Ctrl-D)"""
 
 
@@ -51,8 +53,7 @@ class ChatSession:
     last: Result | None = None
     preset: Preset | None = None
     sampler: str = "espalier"
-    ban: list[str] | None = None
-    safety: SafetyFlags = field(default_factory=SafetyFlags)
+    flags: AnswerFlags | None = None
     decoding: DecodingFlags = field(default_factory=DecodingFlags)
     usual: dict[str, Any] = field(default_factory=dict)
     told: set[str] = field(default_factory=set)
@@ -76,17 +77,21 @@ def command(
     system: System = None,
     constraint: ConstraintFlags,
     safety: SafetyFlags,
+    vocab: WordFlags,
     sampling: SamplingFlags,
     sampler: Sampler = "espalier",
     decoding: DecodingFlags,
     engine: EngineFlags,
 ) -> None:
     """Talk with a model; /help inside shows how to switch the constraint."""
-    spec = safety.join(constraint.spec())
+    wanted = AnswerFlags(constraint=constraint, safety=safety, vocab=vocab)
+    spec, soft = wanted.specs()
     fields = ({} if sampling.preset else {"max_tokens": PER_ANSWER}) | sampling.fields()
     app = app_with_store()
+    wanted.check(spec, app)
     preset = None if sampling.preset is None else app.presets.get(sampling.preset)
     usual = {  # for later commands too
+        "soft": soft,
         "default_order": constraint.usual_order(app),
         "default_reasoning": app.settings.default_of(REASONING),
     }
@@ -104,8 +109,7 @@ def command(
             preset=preset,
             sampler=sampler,
             decoding=decoding,
-            ban=constraint.ban,
-            safety=safety,
+            flags=wanted,
             usual=usual,
         )
         conversation.tell(request.notes)
@@ -186,8 +190,11 @@ def switch(conversation: ChatSession, line: str) -> None:
 
 
 def _constrain(conversation: ChatSession, **given: Any) -> None:
-    # Bans and filters of the command line stay.
-    spec = conversation.safety.join(ConstraintFlags(**given, ban=conversation.ban).spec())
+    flags = conversation.flags
+    if flags is None:
+        spec = ConstraintFlags(**given).spec()
+    else:  # bans, filters and word lists of the command line stay
+        spec, _ = replace(flags, constraint=ConstraintFlags(**given, ban=flags.constraint.ban)).specs()
     if spec is not None:
         # Compile now, so that a fault shows here and not at the next question.
         api.compile(spec, vocab=conversation.engine.engine.vocab)

@@ -12,15 +12,18 @@ import typer
 from espalier import api
 from espalier.api.explaining import explained, trials_json, try_all
 from espalier.cli import output
+from espalier.cli.flags.answer import AnswerFlags
 from espalier.cli.flags.constraint import ConstraintFlags
 from espalier.cli.flags.decoding import DecodingFlags
 from espalier.cli.flags.groups import with_flags
 from espalier.cli.flags.inputs import Prompt, Raw, System, check_trace_path, read_prompt
 from espalier.cli.flags.model import EngineFlags, Model, load, run
+from espalier.cli.flags.safety import SafetyFlags
 from espalier.cli.flags.sampling import SamplingFlags, check_single
 from espalier.cli.flags.store import app_with_store
 from espalier.cli.flags.tools import ReasoningFlags
 from espalier.cli.flags.tracing import TraceFile
+from espalier.cli.flags.words import WordFlags
 from espalier.cli.progress import counting
 from espalier.engines.base import FinishEvent
 from espalier.errors import InputError
@@ -37,6 +40,8 @@ def command(
     system: System = None,
     raw: Raw = False,
     constraint: ConstraintFlags,
+    safety: SafetyFlags,
+    vocab: WordFlags,
     reasoning: ReasoningFlags,
     sampling: SamplingFlags,
     decoding: DecodingFlags,
@@ -54,21 +59,20 @@ def command(
     With --try each remedy that is named is run too, on several seeds and paired with the run as asked: what it does to
     tax, validity, length and time, with 95 % intervals, and which one is recommended.
     """
-    spec = constraint.spec()
-    if spec is None and sampling.preset is None:
-        raise InputError("there is no constraint to explain", hint="--schema FILE, --regex, ...", field="schema")
     app = app_with_store()
+    must = AnswerFlags(constraint=constraint, safety=safety, vocab=vocab).options(app)
+    if must["constraint"] is None and sampling.preset is None:
+        raise InputError("there is no constraint to explain", hint="--schema FILE, --regex, ...", field="schema")
     options = reasoning.options(app) | decoding.options() | sampling.fields()
     page = check_trace_path(trace)
     asked = read_prompt(prompt)
     options = {
-        "constraint": spec,
         "preset": sampling.preset,
         "presets": app.presets,
         "system": system,
         "raw": raw,
         "trace": "steps",
-        **constraint.schema_options(app),
+        **must,
         **options,
     }
     request = api.make_request(asked, **options)

@@ -15,6 +15,7 @@ from espalier.activations.capture.options import Activations
 from espalier.activations.store.base import ActivationStore
 from espalier.cli import output
 from espalier.cli.flags.activations import CaptureFlags
+from espalier.cli.flags.answer import AnswerFlags
 from espalier.cli.flags.constraint import ConstraintFlags
 from espalier.cli.flags.decoding import DecodingFlags, NumReturnSequences, strategy_lines
 from espalier.cli.flags.groups import with_flags
@@ -57,10 +58,11 @@ def command(
 ) -> None:
     """Generate text that satisfies a constraint, and show what the constraint did."""
     # Every error of the flags is found before the model is loaded.
-    words = vocab.wordlist()
-    soft_words = vocab.soft(words) if words else None
-    spec = safety.join(constraint.spec(None if soft_words else words))
     app = app_with_store()
+    wanted = AnswerFlags(constraint=constraint, safety=safety, vocab=vocab)
+    must = wanted.options(app)
+    if soft_json:
+        must["soft"] = (SoftJson(), *must["soft"])
     options = tools.options() | reasoning.options(app) | decoding.options()
     if tracing.rejection_log is not None:
         options |= decoding.for_log(sampler=sampler).options()
@@ -72,8 +74,6 @@ def command(
     asked = _capture_options(activations, capture)
     request = api.make_request(
         read_prompt(prompt),
-        constraint=spec,
-        soft=(*([SoftJson()] if soft_json else []), *([soft_words] if soft_words else [])),
         preset=sampling.preset,
         presets=app.presets,
         system=system,
@@ -81,7 +81,7 @@ def command(
         sampler=sampler,  # type: ignore[arg-type]  # checked there
         trace=level,
         activations=asked,
-        **constraint.schema_options(app),
+        **must,
         **fields,
         **options,
     )

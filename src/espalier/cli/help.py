@@ -183,7 +183,10 @@ def _make_command(name: str, entry: CommandEntry) -> Any:
 
 
 def flag_hint(error: Any) -> str | None:
-    """What an unknown flag may have meant; None for another error, and where nothing is similar."""
+    """What an unknown flag may have meant, or that several words need quotes; None for another error, and where nothing
+    is similar."""
+    if "unexpected extra argument" in str(getattr(error, "message", "")):
+        return 'several words are one argument in quotes, such as "Generate user info"'
     wrong, ctx = getattr(error, "option_name", None), getattr(error, "ctx", None)
     if wrong is None or ctx is None:
         return None

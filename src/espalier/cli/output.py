@@ -132,7 +132,9 @@ def write_file(path: Path, text: str, *, force: bool = False) -> None:
         with path.open("w" if force else "x", encoding="utf-8", newline="\n") as file:
             file.write(text)
     except FileExistsError as error:
-        raise InputError(f"{path} exists already", hint="--force overwrites it", field="output") from error
+        raise InputError(
+            f"{path} exists already", hint="--force overwrites it, --output writes another", field="output"
+        ) from error
     except OSError as error:
         raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
 

@@ -9,9 +9,13 @@ from typing import Annotated, Any
 import typer
 
 from espalier.cli import output
+from espalier.cli.flags.answer import AnswerFlags
+from espalier.cli.flags.constraint import ConstraintFlags
 from espalier.cli.flags.groups import with_flags
 from espalier.cli.flags.model import EngineFlags, Model, load
+from espalier.cli.flags.safety import SafetyFlags
 from espalier.cli.flags.store import app_with_store, opened, pruned
+from espalier.cli.flags.words import WordFlags
 from espalier.cli.progress import counting
 from espalier.decoding.strategies import STRATEGIES
 from espalier.errors import InputError, MissingDependency
@@ -36,6 +40,9 @@ def command(
     ] = None,
     *,
     model: Model = None,
+    constraint: ConstraintFlags,
+    safety: SafetyFlags,
+    vocab: WordFlags,
     preset: Annotated[
         str | None, typer.Option("--preset", help="Run every case under this preset, instead of its own.")
     ] = None,
@@ -67,7 +74,9 @@ def command(
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
     engine: EngineFlags,
 ) -> None:
-    """Prove a configuration before it is deployed: run test cases, and fail where one does."""
+    """Prove a configuration before it is deployed: run test cases, and fail where one does.
+
+    Constraints, filters and word lists of flags hold in every case, beside its own."""
     if runs:
         if keep_runs is not None:
             prune_runs(keep_runs)
@@ -83,7 +92,8 @@ def command(
         if wanted is not None:
             STRATEGIES.require(wanted)
     earlier = None if compare is None else read_run(compare)
-    shared: dict[str, Any] = {"seed": seed, "at_once": at_once, "warm": against is not None}
+    must = AnswerFlags(constraint=constraint, safety=safety, vocab=vocab).options(app)
+    shared: dict[str, Any] = {"seed": seed, "at_once": at_once, "warm": against is not None, "options": must}
     usual: dict[str, Any] = {"preset": preset, "strategy": strategy}
     other: Report | None = None
     with load(model, engine, app) as loaded, counting("cases") as progress:

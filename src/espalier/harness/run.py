@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol, Self
 
 from espalier.constraints.joining.presets import merged
+from espalier.constraints.joining.rule import together
 from espalier.engines.base import FinishEvent, Request, Result
 from espalier.engines.protocols import ServingEngine
 from espalier.errors import EspalierError, GenerationError, InputError
@@ -53,6 +54,7 @@ class Harness:
     preset: instead of the preset of every case: a Preset or the name of one. strategy: instead of every case's. seed:
     where neither the case nor its preset names one; iteration i draws from random stream i. free: without constraints,
     filters and bans, to compare with. at_once: iterations in one batch; a case with a limit on latency runs alone.
+    options: further arguments of `generate` for every case; their constraint holds beside the case's own.
     warm: first generate one token of every case, so that no latency holds what is done once. clock: seconds. progress:
     told how far the run is. Raises InputError.
     """
@@ -67,6 +69,7 @@ class Harness:
         free: bool = False,
         at_once: int = AT_ONCE,
         warm: bool = False,
+        options: Mapping[str, Any] | None = None,
         clock: Callable[[], float] = time.perf_counter,
         progress: Progressed = lambda done, of: None,
     ) -> None:
@@ -74,7 +77,7 @@ class Harness:
             raise InputError("at_once is at least 1", field="at_once")
         self._engine, self._preset, self._strategy = engine, preset, strategy
         self._seed, self._free, self._at_once, self._warms = seed, free, at_once, warm
-        self._clock, self._progress = clock, progress
+        self._clock, self._progress, self._options = clock, progress, dict(options or {})
         self._cases: list[TestCase] = []
 
     def add(self, *cases: TestCase | Mapping[str, Any]) -> Self:
@@ -110,14 +113,14 @@ class Harness:
 
     def _request(self, case: TestCase) -> Request:
         own = merged(case.own())
-        fields = dict(case.config)
+        fields = {**self._options, **case.config}
         if own.sampling.logit_bias:  # those of the case's filters too
             fields["logit_bias"] = own.sampling.logit_bias
         if case.max_tokens is not None:
             fields["max_tokens"] = case.max_tokens
         (request,), _ = self._engine.requests(
             case.prompt,
-            constraint=own.constraint,
+            constraint=together(own.constraint, case.constraint(), fields.pop("constraint", None)),
             preset=case.preset if self._preset is None else self._preset,
             system=case.system_prompt,
             strategy=case.strategy if self._strategy is None else self._strategy,

@@ -17,6 +17,9 @@ OUTLIERS = 10
 MOST_PATHS = 2_000
 """Paths that are summed apart: items of a list have a path each."""
 EXAMPLES = 3
+VERDICTS = ("valid", "invalid", "cut", "broken", "not judged")
+FAULTY = ("invalid", "cut", "broken")
+"""Verdicts on answers that are not what was asked for."""
 
 
 @dataclass(slots=True)
@@ -47,7 +50,7 @@ class Summing:
         self.steps = {"all": 0, "rejected": 0, "changed": 0, "forced": 0}
         self.tax = self.removed = 0.0
         self.measured = 0
-        self.lost_paths = 0
+        self.lost_paths = self.cut = 0
         self._paths: dict[str, _PathTotals] = {}
         self._findings: dict[str, _FindingSums] = {}
         self._values: list[tuple[float, float, dict[str, Any]]] = []
@@ -62,7 +65,12 @@ class Summing:
             self.errors[str((item["error"] or {}).get("code"))] += 1
             return
         figures = item["figures"] or {}
-        verdict = {True: "valid", False: "invalid", None: "not judged"}[item["valid"]]
+        finish = figures.get("finish_reason")
+        if finish is not None:
+            self.finish[str(finish)] += 1
+        is_cut = finish == "length" and item["valid"] is not True
+        self.cut += is_cut
+        verdict = {True: "valid", False: "cut" if is_cut else "invalid", None: "not judged"}[item["valid"]]
         self.verdicts["broken" if figures.get("broken") else verdict] += 1
         self.tokens["prompt"] += item["prompt_tokens"]
         self.tokens["completion"] += item["completion_tokens"]
@@ -73,7 +81,6 @@ class Summing:
 
     def _measure(self, item: Mapping[str, Any], figures: Mapping[str, Any]) -> None:
         self.measured += 1
-        self.finish[str(figures["finish_reason"])] += 1
         self.tax += figures["tax_nats"]
         steps = figures["steps"]
         self.steps["all"] += steps
@@ -107,14 +114,21 @@ class Summing:
                 summary.examples.append(f"{item['custom_id']}: {finding['message']}")
 
     def to_json(self) -> dict[str, Any]:
-        """The report. Of the verdicts, `broken` are items that break what was called enforced. Taxes in nats; shares
-        from 0 to 1; paths with `*` for the places of a list."""
+        """The report. `answers`: the first sentence to show. Of the verdicts, `broken` are items that break what was
+        called enforced, and `cut` those that `max_tokens` cut before they satisfied it. `cut`: the answers that
+        `max_tokens` cut, those without a constraint included. Taxes in nats; shares from 0 to 1; paths with `*` for
+        the places of a list."""
         steps, drawn = self.steps["all"], self.steps["all"] - self.steps["forced"]
         order = ("fault", "cost", "note")
         paths = sorted(self._paths.items(), key=lambda pair: -pair[1].tax_nats)
+        verdicts = {name: self.verdicts[name] for name in VERDICTS if self.verdicts[name]}
+        if any(name in verdicts for name in FAULTY):
+            verdicts = {"valid": 0, **verdicts}
         return {
+            "answers": sentence(verdicts, cut=self.cut, failed=self.errors.total()),
             "items": dict(self.states),
-            "verdicts": dict(self.verdicts),
+            "verdicts": verdicts,
+            "cut": self.cut,
             "errors": dict(self.errors.most_common(20)),
             "finish_reasons": dict(self.finish),
             "tokens": dict(self.tokens),
@@ -150,6 +164,24 @@ class Summing:
             "outliers": [item for _, _, item in sorted(self._outliers, key=lambda item: -item[0])],
             "invalid": self._invalid,
         }
+
+
+def sentence(verdicts: Mapping[str, int], *, cut: int, failed: int) -> str:
+    """What became of the answers, the faulty ones counted: `3 answered: 0 valid, 3 cut at max_tokens`."""
+    unjudged = verdicts.get("not judged", 0)
+    parts = [f"{verdicts['valid']} valid"] if "valid" in verdicts else []
+    parts += [f"{cut} cut at max_tokens"] if cut else []
+    parts += [f"{verdicts['invalid']} not valid"] if "invalid" in verdicts else []
+    parts += [f"{verdicts['broken']} broken by a fault of Espalier"] if "broken" in verdicts else []
+    whole = unjudged - (cut - verdicts.get("cut", 0))
+    parts += [f"{whole} without a constraint"] if whole > 0 and parts else []
+    answered = f"{sum(verdicts.values())} answered" + (f": {', '.join(parts)}" if parts else "")
+    return f"{answered}; {failed} failed" if failed else answered
+
+
+def is_good(report: Mapping[str, Any]) -> bool:
+    """Whether every item was answered, and no answer breaks its constraint."""
+    return not report["errors"] and not any(report["verdicts"].get(name) for name in FAULTY)
 
 
 def report_of(items: Iterable[Mapping[str, Any]]) -> dict[str, Any]:

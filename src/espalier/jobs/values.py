@@ -42,7 +42,8 @@ class BatchPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ItemCounts:
-    """Items by how they stand. failed: poison items included."""
+    """Items by how they stand. failed: poison items included. invalid: of those completed, whose answer is not valid,
+    as where it was cut."""
 
     total: int = 0
     completed: int = 0
@@ -50,6 +51,7 @@ class ItemCounts:
     pending: int = 0
     running: int = 0
     stopped: int = 0
+    invalid: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

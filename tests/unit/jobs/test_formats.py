@@ -16,7 +16,7 @@ from espalier.errors import InputError, OutputError
 from espalier.jobs import intake
 from espalier.jobs.formats.rows import read_rows, write_rows
 from espalier.jobs.formats.template import Template, answered, templated
-from espalier.jobs.report import general_path, report_of
+from espalier.jobs.report import general_path, is_good, report_of
 from espalier.jobs.report_page import render
 from espalier.jobs.values import InputFault
 from tests.examples import examples
@@ -97,10 +97,13 @@ def test_rows_become_requests_and_answers_rows_again() -> None:
     }
     body = {"choices": [{"message": {"content": "yes"}, "finish_reason": "stop"}], "usage": {"completion_tokens": 2}}
     good: dict[str, Any] = {"response": {"status_code": 200, "body": body}, "error": None}
-    assert answered({"text": "a"}, good)["output"] == "yes"
+    judged = {"valid": False, "figures": {"finish_reason": "length"}}
+    assert answered({"text": "a"}, good, judged)["output"] == "yes"
+    assert answered({"text": "a"}, good, judged)["valid"] is False
     bad = {"response": None, "error": {"code": "batch_cancelled", "message": "m"}}
-    assert answered({"output": "old"}, bad) | {"output": "old"} == answered({"output": "old"}, bad)
-    assert answered({}, bad)["error"] == "batch_cancelled: m"
+    assert answered({"output": "old"}, bad, {}) | {"output": "old"} == answered({"output": "old"}, bad, {})
+    assert answered({}, bad, {})["error"] == "batch_cancelled: m"
+    assert answered({}, bad, {})["valid"] is None
 
 
 def item(number: int, **more: Any) -> dict[str, Any]:
@@ -129,6 +132,35 @@ def item(number: int, **more: Any) -> dict[str, Any]:
         "error": None,
         "figures": figures,
     } | more
+
+
+def judged(valid: bool | None, finish: str, **figures: Any) -> dict[str, Any]:
+    """An item whose run kept no trace."""
+    return item(1, valid=valid, figures={"finish_reason": finish, **figures}, trace_id=None)
+
+
+ANSWERS: list[tuple[list[dict[str, Any]], str, bool]] = [
+    ([judged(False, "length")] * 3, "3 answered: 0 valid, 3 cut at max_tokens", False),
+    ([judged(True, "stop")] * 2, "2 answered: 2 valid", True),
+    ([judged(True, "length")], "1 answered: 1 valid", True),  # it was complete when its tokens ended
+    ([judged(True, "stop"), judged(False, "stop")], "2 answered: 1 valid, 1 not valid", False),
+    ([judged(None, "length"), judged(None, "stop")], "2 answered: 1 cut at max_tokens, 1 without a constraint", True),
+    ([judged(None, "stop")] * 2, "2 answered", True),
+    ([judged(False, "stop", broken=1)], "1 answered: 0 valid, 1 broken by a fault of Espalier", False),
+    (
+        [judged(True, "stop"), item(9, good=False, error={"code": "bad_request"})],
+        "1 answered: 1 valid; 1 failed",
+        False,
+    ),
+]
+
+
+@pytest.mark.parametrize(("items", "sentence", "good"), ANSWERS)
+def test_invalid_and_cut_answers_are_counted_first(items: list[dict[str, Any]], sentence: str, good: bool) -> None:
+    report = report_of(items)
+    assert report["answers"] == sentence
+    assert is_good(report) is good
+    assert sum(report["finish_reasons"].values()) == sum(report["verdicts"].values())
 
 
 def test_the_report_sums_what_items_say() -> None:

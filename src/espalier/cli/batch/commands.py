@@ -138,6 +138,7 @@ def _show(batch: Batch | None, as_json: bool) -> None:
             "priority": batch.plan.priority,
             "total": counts.total,
             "completed": counts.completed,
+            "invalid": counts.invalid,
             "failed": counts.failed,
             "running": counts.running,
             "pending": counts.pending,
@@ -148,7 +149,8 @@ def _show(batch: Batch | None, as_json: bool) -> None:
         return
     state = f"{batch.state}, paused" if batch.is_paused else str(batch.state)
     ended = counts.completed + counts.failed + counts.stopped
-    output.data(f"{batch.id}  {state:<12} {ended}/{counts.total} ended, {counts.failed} failed")
+    invalid = f", {counts.invalid} not valid" if counts.invalid else ""
+    output.data(f"{batch.id}  {state:<12} {ended}/{counts.total} ended, {counts.failed} failed{invalid}")
     for fault in batch.errors:
         where = "" if fault.line is None else f"line {fault.line}: "
         output.data(f"  {where}{fault.message}")

@@ -67,6 +67,7 @@ def screen(report: dict[str, Any]) -> list[str]:
     """The report in 80 columns."""
     items, verdicts, tokens = report["items"], report["verdicts"], report["tokens"]
     lines = [
+        "answers   " + report.get("answers", _word_counts(items)),
         "items     " + _word_counts(items),
         "verdicts  " + (_word_counts(verdicts) or "none"),
         *(

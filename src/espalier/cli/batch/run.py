@@ -11,7 +11,7 @@ import contextlib
 import hashlib
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -24,11 +24,14 @@ from espalier.cli.batch.cluster import Cluster, work_on_ray
 from espalier.cli.batch.progress import BatchProgress
 from espalier.cli.batch.stopping import end_if, shown, stopped_by_signals, until_done
 from espalier.cli.batch.store import folder_of, known
+from espalier.cli.flags.answer import AnswerFlags
+from espalier.cli.flags.constraint import ConstraintFlags
 from espalier.cli.flags.groups import with_flags
 from espalier.cli.flags.model import EngineFlags, Model, load
-from espalier.cli.flags.schema import read_spec
+from espalier.cli.flags.safety import SafetyFlags
 from espalier.cli.flags.server import EnvFile, read_server
 from espalier.cli.flags.store import app_with_store
+from espalier.cli.flags.words import WordFlags
 from espalier.errors import InputError
 from espalier.files.writing import replaced
 from espalier.jobs.formats.rows import GOES_ON, format_of, read_rows, write_rows
@@ -61,9 +64,9 @@ def command(
     ] = None,
     system: Annotated[str | None, typer.Option(help="System message, with a template.")] = None,
     endpoint: Annotated[str, typer.Option(help="The route of every line.")] = CHAT,
-    schema: Annotated[
-        str | None, typer.Option(help="JSON Schema of every answer that has no constraint of its own.")
-    ] = None,
+    constraint: ConstraintFlags,
+    safety: SafetyFlags,
+    vocab: WordFlags,
     max_tokens: Annotated[int | None, typer.Option(help="Tokens of an answer.", min=1)] = None,
     temperature: Annotated[float | None, typer.Option(help="0: the likeliest token.", min=0)] = None,
     seed: Annotated[int | None, typer.Option(help="Of the random generator of every item.")] = None,
@@ -91,12 +94,20 @@ def command(
     """Run every line of a file and write the answers in its order. Interrupted, the same command goes on.
 
     A file of requests (custom_id, method, url, body) is taken as it is; rows of a table become requests by --template.
-    Beside OUT there is OUT.report.json: see `espalier batch report OUT`. Exit code 1 if any item failed."""
+    The constraint of the flags holds for every item that has none of its own.
+    Beside OUT there is OUT.report.json: see `espalier batch report OUT`. Exit code 1 if an item failed, or its answer
+    is not valid, or was cut."""
     check_extra("server")
+    from espalier.jobs.report import is_good  # noqa: PLC0415
+
     cluster = _cluster(executor, address=address, replicas=replicas, cpus=cpus, gpus=gpus, traces=traces)
     engine = _executor(executor, engine)
     format_of(out)
-    shared = _shared_fields(schema, max_tokens, temperature, seed, body)
+    wanted = AnswerFlags(constraint=constraint, safety=safety, vocab=vocab)
+    shared = _shared_fields(max_tokens, temperature, seed, body)
+    ours = _constraint_fields(wanted)
+    if ours:
+        shared["espalier"] = {**shared.get("espalier", {}), **ours}
     made = None if template is None else Template(text=template, system=system, shared=shared, endpoint=endpoint)
     if made is None and (system is not None or format_of(source) != ".jsonl"):
         raise InputError("rows of a table need a prompt", hint="--template 'Classify: {text}'", field="template")
@@ -146,9 +157,9 @@ def command(
             database.replace(out.with_name(out.name + TRACES))
         output.note(f"traces: --database sqlite:///{out.with_name(out.name + TRACES).absolute()}")
     shutil.rmtree(folder, ignore_errors=True)
-    output.note(f"{batch.counts.completed} answered, {batch.counts.failed} failed: {out}")
+    output.note(f"{report['answers']}: {out}")
     output.note(f"espalier batch report {out}")
-    raise typer.Exit(1 if batch.counts.failed else 0)
+    raise typer.Exit(0 if is_good(report) else 1)
 
 
 @with_flags
@@ -252,7 +263,7 @@ def _write(
         with replaced(out, hint=GOES_ON) as temporary, temporary.open("wb") as file:
             file.writelines(lines)
     else:
-        write_rows(out, _rows(read_rows(source), lines))
+        write_rows(out, _rows(read_rows(source), lines, store.results.figures(batch.id)))
     report = report_of(store.results.figures(batch.id)) | ({"checked": checked} if checked else {})
     for kind, check in checked.items():
         how = "sent to the server and checked" if check["sent"] else "not sent, only checked"
@@ -265,11 +276,12 @@ def _write(
     return report
 
 
-def _rows(rows: Iterator[dict[str, Any]], lines: Iterator[bytes]) -> Iterator[dict[str, Any]]:
-    for row, line in zip(rows, lines, strict=True):
-        yield answered(
-            {name: value for name, value in row.items() if name not in ("method", "url", "body")}, json.loads(line)
-        )
+def _rows(
+    rows: Iterator[dict[str, Any]], lines: Iterator[bytes], figures: Iterator[Mapping[str, Any]]
+) -> Iterator[dict[str, Any]]:
+    for row, line, item in zip(rows, lines, figures, strict=True):
+        columns = {name: value for name, value in row.items() if name not in ("method", "url", "body")}
+        yield answered(columns, json.loads(line), item)
 
 
 @contextlib.contextmanager
@@ -325,8 +337,21 @@ def _cluster(executor: str, *, traces: bool, **given: Any) -> Cluster | None:
     return Cluster(**named)
 
 
+def _constraint_fields(wanted: AnswerFlags) -> dict[str, Any]:
+    """Fields of the `espalier` of a body for what the flags ask for, which is checked here. Raises InputError and its
+    kin, UnsupportedError."""
+    app = app_with_store()
+    request = api.make_request("", **wanted.options(app))
+    fields: dict[str, Any] = {} if request.constraint is None else {"constraint": request.constraint.to_json()}
+    if request.soft:
+        fields["soft"] = [soft.to_json() for soft in request.soft]
+    if wanted.constraint.schema is not None and wanted.constraint.schema_format is not None:
+        fields["formats"] = wanted.constraint.schema_format
+    return fields
+
+
 def _shared_fields(
-    schema: str | None, max_tokens: int | None, temperature: float | None, seed: int | None, body: str | None
+    max_tokens: int | None, temperature: float | None, seed: int | None, body: str | None
 ) -> dict[str, Any]:
     """Fields of every body."""
     fields: dict[str, Any] = {}
@@ -337,8 +362,5 @@ def _shared_fields(
             raise InputError(f"--body is not JSON: {error}", field="body") from error
         if not isinstance(fields, dict):
             raise InputError("--body is no JSON object", field="body")
-    if schema is not None:
-        spec = read_spec(schema)
-        fields["response_format"] = {"type": "json_schema", "json_schema": {"name": "schema", "schema": spec.schema}}
     given = {"max_tokens": max_tokens, "temperature": temperature, "seed": seed}
     return fields | {name: value for name, value in given.items() if value is not None}

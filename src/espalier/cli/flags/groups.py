@@ -71,8 +71,6 @@ PANELS = {
     "raw": "Prompt",
     "system": "Prompt",
     "settings": "Server",
-    "env_file": "Server",
-    "source": "Traces of a server",
 }
 """Parameter of a command -> the heading of its flags."""
 

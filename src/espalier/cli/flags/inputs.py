@@ -37,7 +37,7 @@ def read_prompt(prompt: str | None) -> str:
 
 
 def check_trace_path(path: str | None) -> Path | None:
-    """The path of a trace file, checked before a long generation starts. Raises InputError."""
+    """The path of a trace file, checked before a long generation starts; its folder is made. Raises InputError."""
     if path is None:
         return None
     target = Path(path).expanduser()
@@ -45,8 +45,11 @@ def check_trace_path(path: str | None) -> Path | None:
         raise InputError(f"--trace {path}: the name must end in .html or .json", field="trace")
     if target.is_dir():
         raise InputError(f"--trace {path} is a folder", field="trace")
-    if not target.parent.is_dir():
-        raise InputError(f"--trace {path}: there is no folder {target.parent}", field="trace")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise InputError(f"--trace {path}: the folder {target.parent} cannot be made: {why}", field="trace") from error
     if not os.access(target.parent, os.W_OK):
         raise InputError(f"--trace {path}: the folder {target.parent} cannot be written to", field="trace")
     return target

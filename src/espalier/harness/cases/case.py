@@ -12,7 +12,9 @@ from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
 from espalier.chat.tools import read_choice, read_tools
-from espalier.constraints.spec import JsonSchema
+from espalier.constraints.joining.named import named_constraint
+from espalier.constraints.spec import JsonSchema, Spec
+from espalier.constraints.words.spec import Wordlist
 from espalier.errors import EspalierError, InputError, SchemaError
 from espalier.json_record import JsonRecord
 from espalier.sampling.presets.spec import Preset, PresetFilter
@@ -51,7 +53,8 @@ class TestCase:
     """What is asked, and what must hold of every output.
 
     preset: a name. config, grammar, json_schema, safety_preset, filters: as in a Preset; they are applied, over those
-    of the preset by the rule of requests (docs/presets.md). strategy: a decoding strategy. tools, tool_choice: as in
+    of the preset by the rule of requests (docs/presets.md). regex, choice: as in `generate`. wordlist: the fields of a
+    Wordlist, such as `lang` and `top`. strategy: a decoding strategy. tools, tool_choice: as in
     `generate`. iterations: outputs, each with a random stream of its own, and the same one where `deterministic`.
     timeout: seconds; in files nanoseconds, or a text such as "30s".
 
@@ -75,6 +78,9 @@ class TestCase:
     config: Mapping[str, Any] = field(default_factory=dict)
     grammar: str | None = None
     json_schema: str | None = None
+    regex: str | None = None
+    choice: tuple[str, ...] = ()
+    wordlist: Mapping[str, Any] | None = None
     safety_preset: str | None = None
     filters: tuple[PresetFilter, ...] = ()
     strategy: str | None = None
@@ -115,6 +121,11 @@ class TestCase:
         own = self.own()
         for name in ("config", "grammar", "json_schema", "safety_preset", "filters"):
             self._set(name, getattr(own, name))
+        self._set("regex", self.regex or None)
+        self._set("choice", _texts(self.choice, "choice"))
+        if self.wordlist is not None and not isinstance(self.wordlist, Mapping):
+            raise InputError("wordlist is a mapping, such as {lang: es, top: 3000}", field="wordlist")
+        self.constraint()
         for name in TEXTS:
             self._set(name, _texts(getattr(self, name), name))
         for name in PATTERNS:
@@ -152,6 +163,11 @@ class TestCase:
 
     def _set(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
+
+    def constraint(self) -> Spec | None:
+        """What `regex`, `choice` and `wordlist` ask for. Raises SpecError and its kin, naming the field."""
+        words = None if self.wordlist is None else {"kind": Wordlist.kind, **self.wordlist}
+        return named_constraint(regex=self.regex, choice=self.choice or None, constraint=words)
 
     def own(self) -> Preset:
         """The case's own configuration as a preset, without that of the preset which it names."""

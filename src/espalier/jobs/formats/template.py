@@ -12,6 +12,18 @@ from espalier.errors import InputError
 
 CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"
+GUIDED = ("guided_json", "guided_regex", "guided_choice", "guided_grammar")
+CONSTRAINTS = (
+    "response_format",
+    "structured_outputs",
+    "grammar",
+    "json_schema",
+    "regex",
+    "ebnf",
+    "structural_tag",
+    *GUIDED,
+)
+"""Fields of a body that constrain its answer, beside the `constraint` of its `espalier`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,14 +95,28 @@ def templated(rows: Iterable[Mapping[str, Any]], template: Template) -> Iterator
 
 
 def with_shared(rows: Iterable[Mapping[str, Any]], shared: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Lines of a batch as they are, with fields that their bodies lack. The reader of lines finds what is wrong."""
+    """Lines of a batch as they are, with fields that their bodies lack; a body that has a constraint gets no other one.
+    The reader of lines finds what is wrong."""
     for row in rows:
         body = row.get("body")
-        yield {**row, "body": {**shared, **body}} if shared and isinstance(body, Mapping) else dict(row)
+        yield {**row, "body": _fill_body(body, shared)} if shared and isinstance(body, Mapping) else dict(row)
 
 
-def answered(row: Mapping[str, Any], line: Mapping[str, Any]) -> dict[str, Any]:
-    """A row of the output table: the columns of the input, then what became of it. line: of the output."""
+def _fill_body(body: Mapping[str, Any], shared: Mapping[str, Any]) -> dict[str, Any]:
+    filled = {**shared, **body}
+    ours, own = shared.get("espalier"), body.get("espalier", {})
+    if isinstance(ours, Mapping) and isinstance(own, Mapping):
+        is_constrained = "constraint" in own or any(body.get(name) is not None for name in CONSTRAINTS)
+        filled["espalier"] = {
+            **{name: value for name, value in ours.items() if name != "constraint" or not is_constrained},
+            **own,
+        }
+    return filled
+
+
+def answered(row: Mapping[str, Any], line: Mapping[str, Any], figures: Mapping[str, Any]) -> dict[str, Any]:
+    """A row of the output table: the columns of the input, then what became of it. line: of the output. figures: of the
+    same item, as the report sums them."""
     body = (line["response"] or {}).get("body") or {}
     choice = (body.get("choices") or [{}])[0]
     text = choice.get("text", (choice.get("message") or {}).get("content"))
@@ -98,7 +124,8 @@ def answered(row: Mapping[str, Any], line: Mapping[str, Any]) -> dict[str, Any]:
     usage = body.get("usage") or {}
     columns = {
         "output": body.get("content", text),
-        "finish_reason": choice.get("finish_reason"),
+        "valid": figures.get("valid"),
+        "finish_reason": choice.get("finish_reason") or (figures.get("figures") or {}).get("finish_reason"),
         "error": None if not error else f"{error.get('code')}: {error.get('message')}",
         "prompt_tokens": usage.get("prompt_tokens"),
         "completion_tokens": usage.get("completion_tokens"),

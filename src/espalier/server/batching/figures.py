@@ -26,13 +26,17 @@ def valid_of(outputs: Sequence[Result]) -> bool | None:
 
 
 def figures_of(outputs: Sequence[Result]) -> dict[str, Any] | None:
-    """The figures of an item, by its first output with a trace. Without a trace only `broken`, the number of outputs
-    that break what was called enforced, and None where there is none."""
+    """The figures of an item, by its first output with a trace; without one only `finish_reason` (`length` if any
+    output was cut there) and `broken`, the number of outputs that break what was called enforced. None without any
+    output."""
+    if not outputs:
+        return None
     broken = sum(output.breach is not None for output in outputs)
-    more = {"broken": broken} if broken else {}
+    cut = next((output for output in outputs if output.finish_reason == "length"), outputs[0])
+    more: dict[str, Any] = {"finish_reason": cut.finish_reason, **({"broken": broken} if broken else {})}
     result = next((output for output in outputs if output.trace is not None), None)
     if result is None or result.trace is None:
-        return more or None
+        return more
     figures = result.trace.summary()
     paths: Mapping[str, Mapping[str, float]] = figures["by_path"] or {}
     by_cost = sorted(paths.items(), key=lambda cost: -cost[1]["tax_nats"])
@@ -44,7 +48,6 @@ def figures_of(outputs: Sequence[Result]) -> dict[str, Any] | None:
         "changed_steps": figures["changed_steps"],
         "rejected_steps": figures["rejected_steps"],
         "forced_steps": figures["forced_steps"],
-        "finish_reason": result.finish_reason,
         "errors": [error[:SHOWN] for error in errors],
         "by_path": dict(by_cost[:PATHS]),
         "values": [

@@ -117,6 +117,9 @@ def batch_json(batch: Batch) -> dict[str, Any]:
         # Of a batch the parts of the sums are not counted, and clients expect the fields.
         details = {"input_tokens_details": {"cached_tokens": 0}, "output_tokens_details": {"reasoning_tokens": 0}}
         data["usage"] = {**batch.usage, **details}
+    ours: dict[str, Any] = {}
     if batch.plan.priority or batch.is_paused:
-        data["espalier"] = {"priority": batch.plan.priority, "paused": batch.is_paused}
-    return data
+        ours |= {"priority": batch.plan.priority, "paused": batch.is_paused}
+    if batch.counts.invalid:  # OpenAI's counts have no place for it
+        ours["invalid"] = batch.counts.invalid
+    return {**data, "espalier": ours} if ours else data

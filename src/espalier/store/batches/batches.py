@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from sqlalchemy import Connection, case, delete, func, insert, select, update
+from sqlalchemy import Connection, and_, case, delete, func, insert, select, update
 
 from espalier.errors import InputError
 from espalier.jobs.states import FAILED_ITEMS, OPEN_BATCHES, BatchState, ItemState
@@ -200,12 +200,14 @@ def counts(connection: Connection, ids: Iterable[str]) -> Mapping[str, ItemCount
             of(ItemState.PENDING),
             of(ItemState.RUNNING),
             of(ItemState.CANCELLED, ItemState.EXPIRED),
+            func.sum(case((RESULTS.c.valid.is_(False), 1), else_=0)),
         )
+        .join(RESULTS, and_(RESULTS.c.batch_id == ITEMS.c.batch_id, RESULTS.c.line == ITEMS.c.line), isouter=True)
         .where(ITEMS.c.batch_id.in_(wanted))
         .group_by(ITEMS.c.batch_id)
     )
     by_batch = {batch_id: ItemCounts() for batch_id in wanted}
-    for batch_id, total, done, failed, pending, running, stopped in connection.execute(query):
+    for batch_id, total, done, failed, pending, running, stopped, invalid in connection.execute(query):
         by_batch[batch_id] = ItemCounts(
             total=int(total),
             completed=int(done),
@@ -213,6 +215,7 @@ def counts(connection: Connection, ids: Iterable[str]) -> Mapping[str, ItemCount
             pending=int(pending),
             running=int(running),
             stopped=int(stopped),
+            invalid=int(invalid),
         )
     return by_batch
 

@@ -231,7 +231,7 @@ def check_target(target: str, inputs: Sequence[str], *, force: bool, is_own_free
         if os.path.exists(path) and os.path.samefile(target, path):
             raise InputError(f"{target} is one of the files to merge, and is not overwritten", field="out")
     if not force and stat.S_ISREG(os.stat(target).st_mode) and not (is_own_free and _is_merged(target)):
-        raise InputError(f"{target} exists already", hint="--force overwrites it", field="out")
+        raise InputError(f"{target} exists already", hint="--force overwrites it; or name another OUT", field="out")
 
 
 def _is_merged(path: str) -> bool:

@@ -10,6 +10,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, BinaryIO, Literal, NamedTuple
 
 from espalier.errors import InputError
@@ -37,6 +38,8 @@ KIND_NAMES: Mapping[Kind, str] = {
 }
 HEAD = 4096
 
+ANY_KIND = replace(LOG, noun="file", field="trace")
+"""Until the file is read, it is not known which kind it is; logs are the largest."""
 _LOG = re.compile(rb'\s*\{(?:\s*"(?:log_version|timestamp)"\s*:\s*"[^"\\]*"\s*,)*\s*"events"\s*:\s*\[')
 _LOG_FIELD = re.compile(rb'\s*\{\s*"log_version"\s*:')
 _BOM = b"\xef\xbb\xbf"
@@ -76,7 +79,7 @@ def read(
     a log of several tasks if none was chosen, ResponseError, LogError and InputError for a file that is damaged or
     cannot be read.
     """
-    with open_file(path, LOG) as file:  # once: a pipe gives its content once
+    with open_file(path, ANY_KIND) as file:  # once: a pipe gives its content once
         head = file.read(HEAD).removeprefix(_BOM)
         file.seek(0)
         if _LOG.match(head) or _LOG_FIELD.match(head):
