@@ -15,6 +15,9 @@ from espalier.harness.results import Report
 from espalier.harness.visible import visible
 from espalier.trace.report.page_style import policy, style
 
+CHECKS = {"contains": "text that must occur", "not_contains": "text that must not occur", "banned": "banned text"}
+"""What a check is called, where its name with blanks does not say it."""
+
 
 def report_page(report: Report, comparisons: Sequence[Comparison] = ()) -> str:
     """The HTML document."""
@@ -22,5 +25,12 @@ def report_page(report: Report, comparisons: Sequence[Comparison] = ()) -> str:
     title = f"{failed} of {len(report.results)} cases failed" if failed else "All cases passed"
     environment = Environment(autoescape=True, undefined=StrictUndefined)
     return environment.from_string(files("espalier.pages").joinpath("tests.html").read_text("utf-8")).render(
-        title=title, style=style(), policy=policy(), has_errors=any(result.errors for result in report.results), report=report, comparisons=comparisons, visible=visible
+        title=title,
+        style=style(),
+        policy=policy(),
+        report=report,
+        comparisons=comparisons,
+        checks=CHECKS,
+        has_errors=any(result.errors for result in report.results),
+        visible=visible,
     )
