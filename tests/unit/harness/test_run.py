@@ -13,7 +13,9 @@ from espalier.cli.main import main_code
 from espalier.engines.fake import open_engine
 from espalier.errors import InputError
 from espalier.harness.cases.case import TestCase
+from espalier.harness.checks import Failure
 from espalier.harness.report.junit import junit_text
+from espalier.harness.report.page import report_page
 from espalier.harness.results import CaseResult, Report, Sample
 from espalier.harness.run import Harness
 
@@ -210,3 +212,12 @@ def test_the_command_writes_the_report_and_junit_and_fails_with_1(
     assert main_code(["test", str(file), "-m", "fake", "--preset", "no_such"]) == 2
     assert main_code(["test", str(file), "-m", "fake", "--junit", str(tmp_path / "none" / "x.xml")]) == 1
     assert "cannot write" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("check", ["banned", "not_contains", "required", "contains"])
+def test_the_content_pass_rate_counts_every_check_of_content(check: str) -> None:
+    bad = Sample(output="x", failures=(Failure(check=check, reason="r"),))
+    result = CaseResult(case=TestCase(name="c", prompt="p"), samples=(bad, Sample(output="y")))
+    assert result.summary.content_pass_rate == 0.5
+    assert "Content Pass Rate: 50.0%" in str(result)
+    assert "<td data-name=\"content\">50.0%</td>" in report_page(Report(model="m", results=(result,)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import io
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from espalier.jobs.formats.template import Template, answered, templated
 from espalier.jobs.report import general_path, is_good, report_of
 from espalier.jobs.report_page import render
 from espalier.jobs.values import InputFault
+from espalier.trace.report import diagnose
+from espalier.trace.report.findings import WORDS
 from tests.examples import examples
 
 HAS_ARROW = importlib.util.find_spec("pyarrow") is not None
@@ -185,7 +188,7 @@ def test_the_report_sums_what_items_say() -> None:
     }
     assert json.loads(json.dumps(found)) == found
     page = render(found, traces="/traces/{id}/page")
-    assert "<b>" not in page
+    assert "<b>bad" not in page
     assert 'href="/traces/trc_4/page"' in page
     assert report_of([])["items"] == {}
 
@@ -193,3 +196,30 @@ def test_the_report_sums_what_items_say() -> None:
 def test_places_of_lists_are_summed_together() -> None:
     assert general_path("/a/0/b/12") == "/a/*/b/*"
     assert general_path("") == ""
+
+
+def test_the_page_of_a_report_counts_invalid_and_cut_answers_first() -> None:
+    cut = item(1)
+    cut["figures"] = cut["figures"] | {"finish_reason": "length"}
+    failed = item(9, good=False, state="failed", error={"code": "bad_request"}, figures=None)
+    page = render(report_of([cut, item(2), failed]))
+    assert '<p class="plainly">2 items answered: 1 valid, 1 not valid, 1 cut at max_tokens. 1 item failed: 1 bad request.</p>' in page
+
+
+def test_the_page_of_a_report_has_words_for_findings_and_no_empty_column() -> None:
+    items = [item(number, trace_id=None) for number in range(1, 3)]
+    page = render(report_of(items))
+    assert "the text was cut off at the token limit" in page
+    assert "cut_off" not in page
+    assert ">trace<" not in page
+    assert ">trace<" in render(report_of([item(1)]))
+    assert re.findall(r"<t[dh][^>]*></t[dh]>", page) == []
+    empty = render(report_of([]))
+    assert "<table" not in empty
+    assert "0 items answered." in empty
+
+
+def test_every_finding_of_a_diagnosis_has_words() -> None:
+    source = Path(diagnose.__file__).read_text("utf-8")
+    assert set(re.findall(r'code="([a-z_]+)"', source)) == set(WORDS)
+    assert not any("_" in words for words in WORDS.values())

@@ -10,11 +10,12 @@ from html import unescape
 from typing import Any
 
 import pytest
+from jsonschema import validate
 
 pytest.importorskip("fastapi")
 
 from espalier.server.apps import create_app, create_chat_app
-from espalier.server.bodies.api_page import EXAMPLES
+from espalier.server.bodies.api_page import CHAT, EXAMPLES, REPLIES
 from espalier.server.bodies.fields import HINTS, REFUSED
 from tests.server_app import Stuck, client, fake_engine, make_app, settings
 
@@ -129,6 +130,28 @@ def test_the_documentation_needs_no_network() -> None:
     assert "/v1/chat/completions" in page.text
     assert "http://" not in page.text
     assert "https://" not in page.text
+
+
+def test_the_documentation_begins_with_chat_its_response_format_and_a_reply() -> None:
+    with client() as c:
+        page = unescape(c.get("/docs").text)
+    first = page[page.index("<article>") : page.index("</article>")]
+    assert "<code>/v1/chat/completions</code>" in first
+    assert '"response_format": {' in first
+    schema = EXAMPLES[CHAT]["response_format"]["json_schema"]["schema"]
+    validate(json.loads(REPLIES[CHAT]["choices"][0]["message"]["content"]), schema)
+    assert json.dumps(REPLIES[CHAT], indent=1) in first
+    assert 'data-path="v1/chat/completions" data-method="POST"' in first
+
+
+def test_the_documentation_has_a_policy_and_is_not_sniffed() -> None:
+    with client() as c:
+        reply = c.get("/docs")
+    policy = reply.headers["content-security-policy"]
+    assert policy.startswith("default-src 'none'; script-src 'sha256-")
+    assert "unsafe" not in policy
+    assert "frame-ancestors 'none'" in policy
+    assert reply.headers["x-content-type-options"] == "nosniff"
 
 
 @pytest.mark.parametrize("path", EXAMPLES)

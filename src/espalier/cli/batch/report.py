@@ -17,6 +17,7 @@ from espalier.errors import InputError
 from espalier.files.limits import TRACE
 from espalier.files.reading import read_text
 from espalier.trace.files import write_text
+from espalier.trace.report.findings import words_of
 
 PATHS = 12
 SUFFIX = ".report.json"
@@ -103,7 +104,7 @@ def screen(report: dict[str, Any]) -> list[str]:
     if report["findings"]:
         lines += ["", "why"]
         for finding in report["findings"]:
-            lines.append(f"  {finding['severity']}: {finding['code']} in {finding['items']} items")
+            lines.append(f"  {finding['severity']}: {words_of(finding['code'])}, in {finding['items']} items")
             lines += [clip(f"    {shown(text)}", WIDTH) for text in finding["examples"][:1]]
             lines += [f"    {line}" for text in finding["remedies"] for line in wrapped(f"to do: {text}", WIDTH - 4)]
     if report["invalid"]:

@@ -1,14 +1,19 @@
 """The page `/docs`: every route with what it does, an example that can be pasted, and the fields of its body.
 
-It is made from the OpenAPI document alone, needs no script and nothing from elsewhere, and is read on a phone as well.
+It is made from the OpenAPI document, needs nothing from elsewhere, and is read on a phone as well. Its script sends the
+examples; without it, the page is complete but for that.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
+from functools import cache
 from html import escape
+from importlib.resources import files
 from typing import Any
 
 METHODS = ("get", "put", "post", "delete", "options", "head", "patch")
@@ -18,8 +23,14 @@ USER = {
     "required": ["name", "age"],
 }
 ASK = [{"role": "user", "content": "Generate user info"}]
+CHAT = "/v1/chat/completions"
 EXAMPLES: Mapping[str, Mapping[str, Any]] = {
-    "/v1/chat/completions": {"messages": ASK, "max_tokens": 60, "structured_outputs": {"json": USER}},
+    CHAT: {
+        "messages": ASK,
+        "max_tokens": 60,
+        "seed": 6,
+        "response_format": {"type": "json_schema", "json_schema": {"name": "user", "schema": USER}},
+    },
     "/v1/completions": {"prompt": "My name is ", "max_tokens": 20, "structured_outputs": {"regex": "[A-Z][a-z]+"}},
     "/v1/responses": {
         "input": "Generate user info",
@@ -37,12 +48,49 @@ EXAMPLES: Mapping[str, Mapping[str, Any]] = {
     "/apply-template": {"messages": ASK},
 }
 """Bodies that any server of a chat model takes, by address. The model's name may be left out."""
+REPLIES: Mapping[str, Mapping[str, Any]] = {
+    CHAT: {
+        "id": "chatcmpl-5d902f960cc8a7bd851bd1c3ad1ffdc3",
+        "object": "chat.completion",
+        "created": 1795879304,
+        "model": "demo",
+        "choices": [
+            {
+                "index": 0,
+                "message": {"role": "assistant", "content": '{"name": "Sofia Reyes", "age": 74}', "refusal": None},
+                "logprobs": None,
+                "finish_reason": "stop",
+            }
+        ],
+        "usage": {"prompt_tokens": 12, "completion_tokens": 15, "total_tokens": 27},
+    }
+}
+"""What the demo model answers to an example, without the fields that differ from run to run."""
+
+
+@cache
+def policy() -> str:
+    """The Content-Security-Policy of the page: its own style and script, and requests to this server alone."""
+    return (
+        f"default-src 'none'; script-src '{_hash(_part('api.js'))}'; style-src '{_hash(_part('api.css'))}'; "
+        "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
+
+
+@cache
+def _part(name: str) -> str:
+    return files("espalier.pages").joinpath(name).read_text("utf-8")
+
+
+def _hash(text: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
 def api_page(document: Mapping[str, Any], *, root: str) -> str:
-    """document: the OpenAPI document. root: the address of the server as a reader's shell names it."""
+    """document: the OpenAPI document. root: the address of the server as a reader's shell names it. Chat comes first."""
     groups: dict[str, list[str]] = {}
-    for path, item in document["paths"].items():
+    paths = sorted(document["paths"].items(), key=lambda route: route[0] != CHAT)
+    for path, item in paths:
         for method, route in item.items():
             if method in METHODS:
                 made = "".join(_route(document, path, method, route, root))
@@ -53,7 +101,14 @@ def api_page(document: Mapping[str, Any], *, root: str) -> str:
         for name, routes in groups.items()
     )
     info = document["info"]
-    return PAGE.format(title=escape(info["title"]), version=escape(info["version"]), names=names, body=body)
+    return PAGE.format(
+        title=escape(info["title"]),
+        version=escape(info["version"]),
+        names=names,
+        body=body,
+        style=_part("api.css"),
+        script=_part("api.js"),
+    )
 
 
 def _route(document: Mapping[str, Any], path: str, method: str, route: Mapping[str, Any], root: str) -> Iterator[str]:
@@ -63,6 +118,10 @@ def _route(document: Mapping[str, Any], path: str, method: str, route: Mapping[s
     yield "<p>" + re.sub("`([^`]+)`", r"<code>\1</code>", about) + "</p>"
     if (example := _example(path, method, root)) is not None:
         yield f'<pre tabindex="0">{escape(example)}</pre>'
+        if path in REPLIES:
+            reply = json.dumps(REPLIES[path], indent=1)
+            yield f'<p class="note">The demo model answers:</p><pre tabindex="0">{escape(reply)}</pre>'
+        yield _form(path, method)
     fields = list(_fields(document, route))
     if fields:
         rows = "".join(f"<li><code>{escape(name)}</code> <small>{escape(kind)}</small></li>" for name, kind in fields)
@@ -78,6 +137,20 @@ def _example(path: str, method: str, root: str) -> str | None:
         return None
     body = json.dumps(EXAMPLES[path], indent=1).replace("'", "'\\''")
     return f"curl -s {root}{path} -H 'content-type: application/json' -d '{body}'"
+
+
+def _form(path: str, method: str) -> str:
+    """Sends the example from the page."""
+    body = ""
+    if method == "post":
+        text = json.dumps(EXAMPLES[path], indent=1)
+        body = f'<textarea aria-label="Body" spellcheck="false" rows="{text.count(chr(10)) + 1}">{escape(text)}</textarea>'
+    address = escape(path.removeprefix("/"), quote=True)
+    return (
+        f'<details class="try"><summary>Try it</summary><form data-path="{address}" data-method="{method.upper()}">{body}'
+        '<button type="submit">Send</button><span class="note" role="status"></span>'
+        '<pre tabindex="0" hidden></pre></form></details>'
+    )
 
 
 def _fields(document: Mapping[str, Any], route: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -112,28 +185,16 @@ def _anchor(name: str) -> str:
 
 PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark"><title>{title} {version}: the API</title>
-<style>
-:root{{--paper:#faf8f3;--card:#fff;--ink:#24231f;--soft:#66635a;--line:#e5e1d6;--leaf:#2c6a4b;--rust:#a1331c}}
-@media(prefers-color-scheme:dark){{:root{{--paper:#151613;--card:#1d1e1a;--ink:#e9e6dc;--soft:#a5a195;--line:#33342e;
---leaf:#7fc4a0;--rust:#f09a80}}}}
-*{{box-sizing:border-box}}
-body{{margin:0 auto;max-width:60rem;padding:16px;background:var(--paper);color:var(--ink);
-font:16px/1.5 system-ui,sans-serif;overflow-wrap:anywhere}}
-h1{{font-size:1.5rem;margin:0 0 .5rem;color:var(--leaf)}}h2{{font-size:1.15rem;margin:1.6rem 0 .6rem}}
-h3{{font-size:1rem;margin:0}}h3 b{{font-size:.8rem;color:var(--leaf)}}h3 b.delete{{color:var(--rust)}}
-a,summary{{color:var(--leaf)}}nav{{display:flex;flex-wrap:wrap;gap:4px 16px}}p{{margin:.4rem 0}}
-article{{background:var(--card);border:1px solid var(--line);border-radius:10px;padding:12px 14px;margin:0 0 10px}}
-code,pre{{font:.85rem/1.5 ui-monospace,Menlo,Consolas,monospace}}
-pre{{margin:.5rem 0;padding:10px 12px;background:var(--paper);border:1px solid var(--line);border-radius:8px;
-white-space:pre-wrap;max-height:24rem;overflow:auto}}
-summary{{cursor:pointer;padding:4px 0}}ul{{margin:.3rem 0;padding:0;list-style:none;columns:2 18rem}}
-small,.note{{color:var(--soft);font-size:.85rem}}
-</style></head>
+<meta name="color-scheme" content="light dark"><title>{title} {version}: the API</title><link rel="icon" href="data:,">
+<style>{style}</style>
+</head>
 <body><h1>{title} <small>{version}</small></h1>
-<p>Bodies and replies in full: <a href="openapi.json">openapi.json</a>. With a key, add
-<code>-H "authorization: Bearer $KEY"</code> to the examples. <a href="./">Playground</a></p>
+<p>Every route with an example, which <b>Try it</b> sends to this server. Bodies and replies in full:
+<a href="openapi.json">openapi.json</a>. <a href="./">Playground</a></p>
+<p class="key"><label>API key, if this server asks for one: <input type="password" id="key" autocomplete="off"
+spellcheck="false"></label></p>
 <nav>{names}</nav>
 {body}
+<script type="module">{script}</script>
 </body></html>
 """

@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 from starlette.responses import HTMLResponse, Response
 
-from espalier.server.bodies.api_page import METHODS, api_page
+from espalier.server.bodies.api_page import METHODS, api_page, policy
 from espalier.server.bodies.batches import BatchBody, CompleteBody, PriorityBody, UploadBody
 from espalier.server.bodies.embeddings import EmbeddingsBody, PoolingBody, ScoreBody
 from espalier.server.bodies.llama import DetokenizeBody, InfillBody, LlamaBody, TokenizeBody
@@ -118,7 +118,12 @@ def add_routes(app: FastAPI, count: Callable[[Request], None]) -> None:
     @app.get("/docs", include_in_schema=False)
     async def docs(request: Request) -> Response:
         count(request)
-        return HTMLResponse(page(_address(request) + app.root_path))
+        headers = {
+            "content-security-policy": policy(),
+            "x-content-type-options": "nosniff",
+            "referrer-policy": "no-referrer",
+        }
+        return HTMLResponse(page(_address(request) + app.root_path), headers=headers)
 
 
 def _address(request: Request) -> str:

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from espalier.jobs.report import report_of
-from espalier.jobs.report_page import POLICY, TRACES, render
+from espalier.jobs.report_page import TRACES, render
 from espalier.jobs.values import Batch, BatchPlan
 from espalier.server.bodies.base import read_body
 from espalier.server.bodies.batches import BatchBody, PriorityBody, batch_json, inner_file_id
@@ -21,6 +21,7 @@ from espalier.server.ports import Caller
 from espalier.server.process.state import Process
 from espalier.server.routes.batch_store import PRIVATE, batch_store, in_store, limit_of, page_json, wake
 from espalier.store.batches.open import BatchStore
+from espalier.trace.report.page_style import policy
 
 ENDPOINTS = ("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/embeddings", "/completion")
 STATUSES = (400, 401, 404, 429, 500, 503)
@@ -136,7 +137,7 @@ async def show_report(request: Request, batch_id: str) -> Response:
     def work(store: BatchStore, caller: str) -> str:
         return render(_report(store, batch_id, caller), title=f"Report of {batch_id}", traces=TRACES)
 
-    headers = {**PRIVATE, "content-security-policy": f"{POLICY}; frame-ancestors 'none'"}
+    headers = {**PRIVATE, "content-security-policy": f"{policy()}; frame-ancestors 'none'"}
     return Response(await in_store(request, work), media_type="text/html", headers=headers)
 
 

@@ -64,6 +64,32 @@ class Finding:
         }
 
 
+WORDS: Mapping[str, str] = {
+    "whitespace_loop": "white space runs on",
+    "digit_loop": "a number runs on",
+    "phrase_loop": "a phrase comes again and again",
+    "rewinds": "text was taken back",
+    "eos_forbidden": "the model wanted to end the text earlier",
+    "eos_forced": "the constraint ended the text",
+    "closed_by_budget": "the token limit decided the end",
+    "cut_off": "the text was cut off at the token limit",
+    "misaligned": "tokens are split differently from what the model wanted",
+    "blocked_at_once": "the model wanted to begin differently",
+    "fights_the_prompt": "the constraint asks for something else than the model wants",
+    "one_place": "most of the cost is in one place",
+    "reasoning_suppressed": "the model wanted to think first",
+    "word_not_listed": "a word is not in the list",
+    "not_recorded": "what the model wanted was not recorded",
+    "rejections_unknown": "not every rejection is known",
+}
+"""The code of a finding -> what it says of several texts."""
+
+
+def words_of(code: str) -> str:
+    """A finding's code in words."""
+    return WORDS.get(code, code.replace("_", " "))
+
+
 def _whitespace(style: str) -> dict[Edge, str]:
     field = f'"whitespace": "{style}" in a constraint of JSON'
     said: dict[Edge, str] = {"python": f'whitespace="{style}" of the constraint', "http": field, "tool": field}
