@@ -86,12 +86,16 @@ async def generating(
         process.meter.started(
             route=route, max_tokens=sampling.max_tokens, outputs=len(parsed.requests) * parsed.returned
         )
+        process.running[caller.name] += len(generation.outputs)
         try:
             yield generation
         except Exception as error:
             generation.failed(error)
             raise
         finally:
+            process.running[caller.name] -= len(generation.outputs)
+            if not process.running[caller.name]:
+                del process.running[caller.name]
             for index, output in enumerate(generation.outputs):
                 if output.running is not None:
                     output.running.cancel()
