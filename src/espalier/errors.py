@@ -36,6 +36,7 @@ EspalierError
 ├── NotHere                    this model or engine cannot do it at all; the message says why (HTTP 501)
 ├── BrokenPlugin               a plug-in that was asked for cannot be used; the message names it
 └── OutputError                a result could not be written (exit 1)
+    └── DiskFull               because nothing more fits on the disk (HTTP 507)
 
 The docstring of a class is its default message. `hint` says what to do about it.
 The only HTTP detail here is the status that a server should answer with.
@@ -358,6 +359,12 @@ class BrokenPlugin(EspalierError):
 
 class OutputError(EspalierError):
     """The output could not be written."""
+
+
+class DiskFull(OutputError):
+    """There is no space left on the disk."""
+
+    http_status = 507
 
 
 def excerpt(text: str, offset: int, *, radius: int = 24) -> str:

@@ -12,13 +12,20 @@ As a text it is in Python's words (`leave it out, or target="truncated"`). An ed
 from __future__ import annotations
 
 import json
+import re
+import sys
+import tempfile
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
 from typing import Any, Final, Literal
 
 from espalier.option_types import IN_ESPALIER, WITHOUT_FLAG
 
 Edge = Literal["cli", "python", "http", "tool"]
+USUAL_FOLDERS = ("home", "root", "Users", "private", "var", "tmp", "opt", "srv", "mnt", "media", "etc", "usr")
+"""Where programs and data lie on servers, beside the folders that this process knows."""
 
 OWN = IN_ESPALIER | {"allow", "safety", "soft", "trace"}
 """Settings that stand in the `espalier` of a request body; all others stand in the body itself."""
@@ -124,8 +131,28 @@ class OptionText(str):
 
 
 def in_words(text: str, edge: Edge) -> str:
-    """A text in the words of an edge; one without settings is itself."""
-    return text.said_by(lambda setting: setting.said(edge)) if isinstance(text, OptionText) else text
+    """A text in the words of an edge; one without settings is itself, but for folders of this machine, which are for no
+    reader elsewhere: only the names of files stay."""
+    said = text.said_by(lambda setting: setting.said(edge)) if isinstance(text, OptionText) else text
+    return without_folders(said) if edge in ("http", "tool") else said
+
+
+def without_folders(text: str) -> str:
+    """The text with the last name alone of each path below one of this machine's usual folders: in quotes with spaces,
+    else up to one."""
+    if "/" not in text:
+        return text
+    return _path_pattern().sub(lambda match: (match["quoted"] or match["bare"]).rstrip("/").rpartition("/")[2], text)
+
+
+@cache
+def _path_pattern() -> re.Pattern[str]:
+    own = (Path.home(), Path.cwd(), Path(sys.prefix), Path(__file__).parents[1], Path(tempfile.gettempdir()))
+    roots = {*USUAL_FOLDERS, *("/".join(path.parts[1:3]) for path in own if len(path.parts) > 1)}
+    below = "|".join(sorted(map(re.escape, roots)))
+    begins = rf"(?:(?<![\w.:/~-])|(?<=sqlite:///))/+(?:{below})/"
+    quoted = rf"(?<=['\"`])(?P<quoted>/+(?:{below})/[^'\"`\n]*)(?=['\"`])"
+    return re.compile(rf"{quoted}|(?P<bare>{begins}[^\s'\"`,;()]*[^\s'\"`,;().:])")
 
 
 def in_flags(text: str, flags: Collection[str]) -> str:

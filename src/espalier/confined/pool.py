@@ -19,7 +19,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from espalier.confined import frames
+from espalier.confined import frames, parent
+from espalier.confined.parent import ParentPipe
 from espalier.errors import EspalierError, Unavailable
 from espalier.registry import import_name
 from espalier.time_limit import OutOfTime, check
@@ -65,7 +66,8 @@ class Processes:
         self._numbers = itertools.count()
         self._busy: Counter[str] = Counter()  # processes, by owner
         self._served: dict[str, int] = {}  # by owner that waits: the number of its latest call that had a process
-        self._count, self._command = count, _command(memory_bytes, nicer, warm)
+        self._parent = ParentPipe()
+        self._count, self._command = count, _command(memory_bytes, nicer, self._parent.reading, warm)
         self._start_seconds = start_seconds
         self._changed = threading.Condition()
         self._idle: deque[_Process] = deque()
@@ -78,7 +80,7 @@ class Processes:
             if self._is_closed:
                 raise Unavailable("the server is closing")
             while len(self._all) < self._count:
-                process = _Process(self._command)
+                process = _Process(self._command, self._parent.passed)
                 self._all.add(process)
                 self._idle.append(process)
 
@@ -152,6 +154,7 @@ class Processes:
             self._all.clear()
             self._idle.clear()
             self._changed.notify_all()
+            self._parent.close()
         for process in ended:
             process.kill()
 
@@ -220,10 +223,10 @@ class Processes:
 class _Process:
     """One worker process. For one caller at a time; `kill` is for any thread."""
 
-    def __init__(self, command: Sequence[str]) -> None:
+    def __init__(self, command: Sequence[str], passed: Sequence[int]) -> None:
         try:
             self._process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, pass_fds=passed
             )
         except OSError as error:
             raise ConfinedError(f"a worker process cannot be started: {error.strerror or error}") from error
@@ -289,10 +292,10 @@ class _Process:
                     pipe.close()
 
 
-def _command(memory_bytes: int, nicer: int, warm: Sequence[Callable[[], None]]) -> list[str]:
+def _command(memory_bytes: int, nicer: int, reading: int, warm: Sequence[Callable[[], None]]) -> list[str]:
     """-P: a module of the working directory must not stand for one of ours."""
-    limits = [str(memory_bytes), str(nicer)]
-    return [sys.executable, "-P", "-m", "espalier.confined.worker", *limits, *map(import_name, warm)]
+    limits = [str(reading), str(memory_bytes), str(nicer)]
+    return [sys.executable, "-P", parent.__file__, *limits, *map(import_name, warm)]
 
 
 def _no_look() -> None:

@@ -110,7 +110,3 @@ def _resident() -> int:
 def _cpu() -> float:
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_utime + usage.ru_stime
-
-
-if __name__ == "__main__":
-    main()

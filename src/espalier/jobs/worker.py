@@ -28,6 +28,7 @@ from espalier.errors import EspalierError, Overloaded, ReplicaLost, Unavailable
 from espalier.jobs.ports import Executor, Queue
 from espalier.jobs.retry import Retry
 from espalier.jobs.values import ItemAnswer, ItemEnd, Lease, WorkItem
+from espalier.wording import in_words
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -178,7 +179,7 @@ class Worker:
             except Unavailable:  # the engine is closing
                 return None
             except EspalierError as error:
-                return failed(error.code, error.message, status=error.http_status)
+                return failed(error.code, in_words(error.message, "http"), status=error.http_status)
             except Exception as error:
                 log.exception("an item of a batch failed", extra={"fields": {"batch": item.lease.batch}})
                 return failed("internal_error", f"something went wrong in the worker: {type(error).__name__}")

@@ -13,10 +13,12 @@ from espalier.store.generations import GenerationFilter
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """Who sent a request. name: the name of the API key (never the key itself), `anonymous` without one."""
+    """Who sent a request. name: the name of the API key (never the key itself), `anonymous` without one. has_key:
+    whether a valid key came with it."""
 
     name: str
     may_read_metrics: bool = True
+    has_key: bool = False
 
 
 class Gate(Protocol):

@@ -221,6 +221,10 @@ class ServerSettings:
     ] = None
     batch_job_pipeline_size: Annotated[int, Field("Items of batch jobs that run at once.", least=1)] = 16
     batch_max_bytes: Annotated[int, Field("Bytes of an upload.", least=1)] = 200_000_000
+    upload_bytes_per_key: Annotated[
+        int | None, Field("Bytes of the uploads that a key keeps; more get 429.", least=1)
+    ] = 2_000_000_000
+    uploads_per_key: Annotated[int | None, Field("Uploads that a key keeps; more get 429.", least=1)] = 1_000
     batch_open_per_key: Annotated[int, Field("Batches that a key has open at once; more get 429.", least=1)] = 100
     batch_tries: Annotated[int, Field("How often an item is tried that fails for now.", least=1)] = 3
     batch_lease_seconds: Annotated[float, Field("Without a sign of life, after which a worker is dead.", least=5)] = (

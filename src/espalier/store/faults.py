@@ -11,11 +11,11 @@ from contextlib import contextmanager
 
 from sqlalchemy import exc
 
-from espalier.errors import EspalierError, InputError, OutputError, Unavailable
+from espalier.errors import DiskFull, EspalierError, InputError, OutputError, Unavailable
 
 _NO_DATABASE = (InputError, "is not a database", "name another file, or move this one away")
 _READ_ONLY = (OutputError, "cannot be written: it is read-only", "check the owner and mode of the file and its folder")
-_FULL = (OutputError, "cannot be written: the disk is full", "free some space, or keep less")
+_FULL = (DiskFull, "cannot be written: the disk is full", "free some space, or keep less")
 _BUSY = (OutputError, "is locked by another process", "try again")
 _NO_ACCESS = (InputError, "cannot be opened", "check the path, the name and the password")
 _AWAY = (Unavailable, "cannot be reached", "check that the database server runs")

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -13,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from espalier.confined import frames
+from espalier.confined.parent import HAS_WATCH
 from espalier.confined.pool import ConfinedError, Processes, is_supported
 from espalier.errors import Cancelled, Unavailable
 from espalier.time_limit import OutOfTime, time_limit
@@ -232,3 +236,48 @@ def test_owners_take_turns_at_the_only_process() -> None:
         thread.join(60)
     made.close()
     assert order == ["b", "a", "a", "a"]
+
+
+@pytest.mark.skipif(not HAS_WATCH, reason="this system has no signal for a parent that has ended")
+@pytest.mark.parametrize("work", ["idle", "computing", "starting"])
+def test_processes_end_with_a_parent_that_is_killed(work: str, tmp_path: Path) -> None:
+    """Within a second, also in the middle of a call of C code that looks at nothing."""
+    program = f"""
+import os, sys, threading, time
+from espalier.confined.parent import HAS_WATCH
+from espalier.confined.pool import Processes
+made = Processes(count=2)
+made.start()
+pids = [process._process.pid for process in made._all]
+if {work!r} != "starting":
+    for _ in pids:
+        made.call(eval, "1", seconds=20, what="it")
+if {work!r} == "computing":
+    calls = [
+        threading.Thread(target=made.call, args=(eval, {FOREVER!r}), kwargs=dict(seconds=60, what="it")) for _ in pids
+    ]
+    for call in calls:
+        call.start()
+    while any(process.cpu() < 0.3 for process in made._all):
+        made._idle  # until both compute
+print(*pids, flush=True)
+sys.stdin.read()
+"""
+    parent = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert parent.stdin is not None
+    assert parent.stdout is not None
+    with parent.stdin, parent.stdout:
+        pids = [int(pid) for pid in parent.stdout.readline().split()]
+        parent.kill()
+        parent.wait()
+        ends = time.monotonic() + 1.0
+        while any(_is_alive(pid) for pid in pids) and time.monotonic() < ends:
+            select.select([], [], [], 0.01)
+        assert [pid for pid in pids if _is_alive(pid)] == []
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

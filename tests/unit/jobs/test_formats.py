@@ -6,6 +6,7 @@ import importlib.util
 import io
 import json
 import re
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from espalier.errors import InputError, OutputError
+from espalier.errors import InputError, OutputError, TooLarge
 from espalier.jobs import intake
 from espalier.jobs.formats.rows import read_rows, write_rows
-from espalier.jobs.formats.template import Template, answered, templated
+from espalier.jobs.formats.template import Template, answered, encoded, templated, with_shared
 from espalier.jobs.report import general_path, is_good, report_of
 from espalier.jobs.report_page import render
 from espalier.jobs.values import InputFault
@@ -223,3 +224,66 @@ def test_every_finding_of_a_diagnosis_has_words() -> None:
     source = Path(diagnose.__file__).read_text("utf-8")
     assert set(re.findall(r'code="([a-z_]+)"', source)) == set(WORDS)
     assert not any("_" in words for words in WORDS.values())
+
+
+def parquet_bomb(path: Path, rows: int, size: int) -> Path:
+    """A table of one text, which is stored once."""
+    pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    from pyarrow import parquet  # the extra [parquet]
+
+    column = pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), pa.array(["a" * size]))
+    parquet.write_table(pa.table({"text": column}), path, compression="zstd", use_dictionary=True)
+    return path
+
+
+def test_a_parquet_file_of_600_bytes_is_not_gigabytes_of_input(tmp_path: Path) -> None:
+    """A dictionary of one text of 1 MB, and 40,000 rows that name it."""
+    path = parquet_bomb(tmp_path / "bomb.parquet", 40_000, 1_000_000)
+    assert path.stat().st_size < 5_000
+    tracemalloc.start()
+    try:
+        with pytest.raises(TooLarge, match=r"over 209,715,200 bytes, at row 210"):
+            for _ in read_rows(path):
+                pass
+        assert tracemalloc.get_traced_memory()[1] < 600_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_one_text_of_a_parquet_file_is_no_bomb_either(tmp_path: Path) -> None:
+    with pytest.raises(TooLarge, match="row 1 has over 8,000,000 bytes"):
+        next(read_rows(parquet_bomb(tmp_path / "wide.parquet", 1000, 50_000_000)))
+    with pytest.raises(TooLarge, match="a row group"):
+        next(read_rows(parquet_bomb(tmp_path / "wider.parquet", 3, 300_000_000)))
+
+
+def test_lines_and_rows_of_csv_and_json_have_limits(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("text\n" + "a" * 9_000_000)
+    with pytest.raises(TooLarge, match="line 2 has over 8,000,000 characters"):
+        list(read_rows(path))
+    path.write_text('text,more\n"' + ("a" * 6_000_000 + "\n") * 2 + '",b')
+    with pytest.raises(InputError):
+        list(read_rows(path))
+    path.write_text("a,b\n" + ("x" * 3_000_000 + "," + "y" * 3_000_000 + "\n") * 3)
+    with pytest.raises(TooLarge, match="at row 2"):
+        list(read_rows(path, most=10_000_000))
+    lines = tmp_path / "a.jsonl"
+    lines.write_text('{"text": "a"}\n' * 100)
+    assert len(list(read_rows(lines))) == 100
+    with pytest.raises(TooLarge, match=r"a\.jsonl' have over 500 bytes"):
+        list(read_rows(lines, most=500))
+
+
+def test_a_template_or_shared_fields_do_not_make_much_of_little() -> None:
+    template = Template(text="{text}" * 2_000)
+    with pytest.raises(TooLarge, match="a prompt of over 8,000,000 characters"):
+        list(templated([{"text": "a" * 1_000_000}], template))
+    rows = [{"text": "a"}] * 40_000
+    shared = Template(text="{text}", system="b" * 100_000)
+    with pytest.raises(TooLarge, match="at most 209,715,200 bytes"):
+        sum(map(len, encoded(templated(rows, shared))))
+    with pytest.raises(TooLarge, match="row 1 is a request of over 8,000,000 bytes"):
+        list(encoded(with_shared([{"body": {}}], {"user": "c" * 9_000_000})))
+    with pytest.raises(TooLarge, match="at most 50,000 lines"):
+        sum(1 for _ in encoded([{}] * 50_001))

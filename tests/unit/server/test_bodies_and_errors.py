@@ -154,7 +154,9 @@ def test_a_standstill_of_the_server_ends_no_upload() -> None:
     sent = b'--x\r\ncontent-disposition: form-data; name="file"; filename="a"\r\n\r\nof the file\r\n--x--\r\n'
     file = io.BytesIO()
     kind = "multipart/form-data; boundary=x"
-    found = read_while_it_stands_still(lambda asked: read_upload(asked, settings(), file), sent, content_type=kind)
+    found = read_while_it_stands_still(
+        lambda asked: read_upload(asked, settings(), file, lambda _: None), sent, content_type=kind
+    )
     assert found == ("a", {})
     assert file.getvalue() == b"of the file"
 
@@ -257,3 +259,56 @@ def test_every_error_of_ours_has_a_status_that_is_documented() -> None:
         return {cls, *(one for child in cls.__subclasses__() for one in below(child))}
 
     assert {one.http_status for one in below(EspalierError)} <= set(MEANINGS)
+
+
+FIELD = b"--x\r\ncontent-disposition: form-data; name=%s"
+HOSTILE_FORMS = {
+    "a boundary of 60,000 bytes": ("multipart/form-data; boundary=" + "b" * 60_000, b"--b"),
+    "an empty boundary": ("multipart/form-data; boundary=", b"--"),
+    "a quoted boundary that is open": ('multipart/form-data; boundary="x', b"--x\r\n"),
+    "a boundary that is no ASCII": ("multipart/form-data; boundary=\xff\xfe", b"--\xff\xfe\r\n"),
+    "a boundary in two pieces": ("multipart/form-data; boundary*0=a; boundary*1=b", b"--ab\r\n"),
+    "an encoded boundary": ("multipart/form-data; boundary*=utf-8''%ff", b"--\xff\r\n"),
+    "two boundaries": ("multipart/form-data; boundary=a; boundary=b", b"--a\r\n"),
+    "parameters without end": ("multipart/form-data" + ";" * 10_000, b""),
+    "no line end": ("multipart/form-data; boundary=x", b"--x" * 1000),
+    "a header without a colon": ("multipart/form-data; boundary=x", b"--x\r\nabc\r\n\r\n1\r\n--x--"),
+    "a header of nothing": ("multipart/form-data; boundary=x", b"--x\r\n: \r\n\r\n1\r\n--x--"),
+    "a header that never ends": ("multipart/form-data; boundary=x", b"--x\r\n" + b"a" * 100_000),
+    "a disposition of bytes": (
+        "multipart/form-data; boundary=x",
+        b"--x\r\ncontent-disposition: form-data; name=\"\xff\x00\"; filename*=utf-8''%ff%00\r\n\r\n1\r\n--x--\r\n",
+    ),
+    "a file name of slashes": (
+        "multipart/form-data; boundary=x",
+        b'--x\r\ncontent-disposition: form-data; name="file"; filename="../../'
+        + b"/" * 5000
+        + b'"\r\n\r\n1\r\n--x--\r\n',
+    ),
+    "21 parts": (
+        "multipart/form-data; boundary=x",
+        b'--x\r\ncontent-disposition: form-data; name="a"\r\n\r\n\r\n' * 21,
+    ),
+    "a part without headers": ("multipart/form-data; boundary=x", b"--x\r\n\r\n1\r\n--x--\r\n"),
+    "after the end": ("multipart/form-data; boundary=x", b"--x--\r\n--x\r\n\r\n"),
+    "nothing": ("multipart/form-data; boundary=x", b""),
+    "another type": ("multipart/mixed; boundary=x", b"--x--"),
+    "no type": ("", b"--x--"),
+    "no ASCII": ("\xe9", b"--x--"),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE_FORMS)
+@pytest.mark.parametrize("path", ["/v1/files", "/v1/batch/jobs", "/v1/uploads/upload_1/parts"])
+def test_a_hostile_form_is_refused_and_never_a_fault(path: str, name: str, tmp_path_factory) -> None:
+    kind, body = HOSTILE_FORMS[name]
+    folder = tmp_path_factory.mktemp("forms")
+    config = settings(batch_jobs="true", database_url=f"sqlite:///{folder}/e.db")
+    with client(config=config) as c:
+        headers = [("content-type", kind.encode("latin-1"))]
+        reply = c.post(path, content=body, headers=headers)  # type: ignore[arg-type]
+        assert 400 <= reply.status_code < 500 or (name == "a file name of slashes" and reply.status_code == 200), (
+            reply.text
+        )
+        left = list((folder / "batches").glob("*.part")) if (folder / "batches").is_dir() else []
+        assert left == []

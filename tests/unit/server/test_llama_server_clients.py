@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,12 +15,13 @@ pytest.importorskip("fastapi")
 from starlette.testclient import TestClient
 
 import espalier
+from espalier.engines.base import Load
 from espalier.engines.fake import open_engine
 from espalier.engines.options import Lora
 from espalier.server.answering.llama import outdented
 from espalier.settings import KernelSettings
 from espalier.wiring import App
-from tests.server_app import client, events, settings
+from tests.server_app import Stuck, client, events, settings
 
 ASK: dict[str, Any] = {"prompt": "Say:", "temperature": 0, "n_predict": 40}
 WHOLE = "Hi there.\n  Yes.\nNo."
@@ -131,6 +133,36 @@ def test_slots_say_how_many_run_and_nothing_of_the_prompts(c: TestClient) -> Non
     assert not any(one["is_processing"] for one in found)
     refused = c.post("/slots/0?action=save", json={})
     assert (refused.status_code, refused.json()["error"]["type"]) == (501, "not_supported_error")
+
+
+class Busy(Stuck):
+    """It says that it runs three requests."""
+
+    def load(self) -> Load:
+        return Load(running=3)
+
+
+def test_slots_show_no_other_keys_requests(tmp_path: Path) -> None:
+    keys = tmp_path / "keys.toml"
+    keys.write_text('[[key]]\nname = "one"\nkey = "first-secret"\n[[key]]\nname = "two"\nkey = "second-secret"\n')
+    with client(config=settings(api_keys_file=str(keys)), serve=Busy) as c:
+        process = c.app.state.process  # type: ignore[attr-defined]
+        process.running["one"] = 2
+
+        def busy(key: str) -> list[bool]:
+            shown = c.get("/slots", headers={"authorization": f"Bearer {key}"}).json()
+            return [slot["is_processing"] for slot in shown]
+
+        assert all(busy("first-secret")[:2])
+        assert not any(busy("first-secret")[2:])  # of three outputs that the model runs, two are its own
+        assert not any(busy("second-secret"))
+
+
+def test_a_request_counts_for_its_caller_while_it_runs(c: TestClient) -> None:
+    process = c.app.state.process  # type: ignore[attr-defined]
+    with c.stream("POST", "/completion", json={"prompt": "a", "stream": True}) as reply:
+        reply.read()
+    assert not process.running
 
 
 def test_adapters_are_listed_by_name_and_not_changed() -> None:

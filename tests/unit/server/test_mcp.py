@@ -21,7 +21,7 @@ import espalier
 from espalier.agents.table import TOOLS
 from espalier.cli.main import main_code
 from espalier.constraints.judging import in_this_process
-from espalier.server.mcp import calls
+from espalier.server.mcp import calls, http
 from espalier.server.mcp.http import create_mcp_app
 from espalier.server.process.opening import Parts
 from espalier.settings import KernelSettings
@@ -31,6 +31,14 @@ from tests.server_app import Stuck, fake_engine, served, settings
 
 ERAS = ("legacy", "auto")
 """The handshake of the protocol's first versions, and requests that stand alone."""
+
+
+START = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}},
+}
 
 
 def make(engine: espalier.LoadedEngine | None = None, *, serve: Any = None, **values: str) -> Any:
@@ -253,31 +261,19 @@ def test_the_keys_limits_hold_for_calls() -> None:
     ],
 )
 def test_pages_of_other_origins_and_rebound_names_get_nothing(headers: dict[str, str], status: int) -> None:
-    body = {
-        "jsonrpc": "2.0",
-        "id": 1,
-        "method": "initialize",
-        "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}},
-    }
     accept = {"accept": "application/json, text/event-stream"}
     with served(make(cors_origins="https://friend.example")) as url:
-        assert httpx2.post(f"{url}/mcp", json=body, headers=accept | headers).status_code == status
+        assert httpx2.post(f"{url}/mcp", json=START, headers=accept | headers).status_code == status
 
 
 def test_a_session_belongs_to_the_key_that_began_it(tmp_path: Path) -> None:
     keys = tmp_path / "keys.toml"
     keys.write_text('[[key]]\nname = "one"\nkey = "first-secret"\n[[key]]\nname = "two"\nkey = "second-secret"\n')
     accept = {"accept": "application/json, text/event-stream"}
-    start = {
-        "jsonrpc": "2.0",
-        "id": 1,
-        "method": "initialize",
-        "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}},
-    }
     ping = {"jsonrpc": "2.0", "id": 2, "method": "ping"}
     with served(make(api_keys_file=str(keys))) as url:
         one = accept | {"authorization": "Bearer first-secret"}
-        begun = httpx2.post(f"{url}/mcp", json=start, headers=one)
+        begun = httpx2.post(f"{url}/mcp", json=START, headers=one)
         session = {"mcp-session-id": begun.headers["mcp-session-id"]}
         assert httpx2.post(f"{url}/mcp", json=ping, headers=one | session).status_code == 200
         two = accept | {"authorization": "Bearer second-secret"}
@@ -302,3 +298,20 @@ def test_wrong_flags_are_refused_before_a_model_is_loaded(
     caught = capsys.readouterr()
     assert caught.out == ""
     assert said in caught.err
+
+
+def test_one_key_cannot_take_the_sessions_of_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "SESSIONS_PER_KEY", 3)
+    keys = tmp_path / "keys.toml"
+    keys.write_text('[[key]]\nname = "one"\nkey = "first-secret"\n[[key]]\nname = "two"\nkey = "second-secret"\n')
+    accept = {"accept": "application/json, text/event-stream"}
+    one, two = (accept | {"authorization": f"Bearer {key}"} for key in ("first-secret", "second-secret"))
+    with served(make(api_keys_file=str(keys))) as url:
+        begun = [httpx2.post(f"{url}/mcp", json=START, headers=one) for _ in range(4)]
+        assert [reply.status_code for reply in begun] == [200, 200, 200, 429]
+        assert begun[3].json()["error"]["message"].startswith("this key has 3 sessions open")
+        assert int(begun[3].headers["retry-after"]) >= 1
+        assert httpx2.post(f"{url}/mcp", json=START, headers=two).status_code == 200
+        session = {"mcp-session-id": begun[0].headers["mcp-session-id"]}
+        assert httpx2.delete(f"{url}/mcp", headers=one | session).status_code == 200
+        assert httpx2.post(f"{url}/mcp", json=START, headers=one).status_code == 200

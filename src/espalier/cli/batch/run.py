@@ -35,7 +35,7 @@ from espalier.cli.flags.words import WordFlags
 from espalier.errors import InputError
 from espalier.files.writing import replaced
 from espalier.jobs.formats.rows import GOES_ON, format_of, read_rows, write_rows
-from espalier.jobs.formats.template import CHAT, Template, answered, templated, with_shared
+from espalier.jobs.formats.template import CHAT, Template, answered, encoded, templated, with_shared
 from espalier.jobs.states import OPEN_BATCHES, BatchState
 from espalier.optional import check_extra
 from espalier.wiring import build_app
@@ -244,9 +244,9 @@ def _find_or_submit(
     rows = read_rows(source)
     lines = with_shared(rows, shared) if template is None else templated(rows, template)
     with store.files.writing() as file:
-        for line in lines:
+        for line in encoded(lines):
             with replaced_error(store.files.folder):
-                file.write(json.dumps(line).encode("ascii") + b"\n")
+                file.write(line)
         row = store.files.add(file, caller=CALLER, filename=source.name)
     plan = BatchPlan(caller=CALLER, endpoint=endpoint, input_file=row["id"], window=None, metadata={"run": key})
     return store.batches.create(plan)

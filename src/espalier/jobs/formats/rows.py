@@ -1,6 +1,7 @@
 """Reads and writes tables row by row: JSON Lines, CSV, Parquet, by the name of the file. A row is a dict.
 
-Parquet needs the extra `parquet`.
+Limits count what is read of a file, not the file: a Parquet file of 600 bytes can hold gigabytes of one text. Parquet
+needs the extra `parquet`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from espalier.errors import InputError, OutputError
+from espalier.errors import InputError, OutputError, TooLarge
+from espalier.files.limits import BATCH
 from espalier.files.writing import replaced
 from espalier.jobs.intake import LINE_BYTES, Refused, parse
 from espalier.optional import optional_imports
@@ -23,7 +25,9 @@ FORMATS = (".jsonl", ".csv", ".parquet")
 GOES_ON = "the same command goes on from here"
 """The hint for an output that cannot be written."""
 ROWS = 500
-"""Of one row group of a Parquet file that is read or written."""
+"""Of one row group of a Parquet file that is written, and at most of what is read of one at once."""
+DECODED_BYTES = 256 * 2**20
+"""How much Parquet rows that are read at once may take: each may hold the longest text of its row group."""
 
 
 def format_of(path: str | os.PathLike[str]) -> str:
@@ -38,11 +42,25 @@ def format_of(path: str | os.PathLike[str]) -> str:
     return suffix
 
 
-def read_rows(path: str | os.PathLike[str]) -> Iterator[Row]:
-    """The rows of a table, in flat memory. Raises InputError, with the line, for what cannot be read."""
+def read_rows(path: str | os.PathLike[str], *, most: int = BATCH.bytes) -> Iterator[Row]:
+    """The rows of a table, in flat memory. most: bytes of all values together. Raises InputError, with the line, for
+    what cannot be read, TooLarge."""
     kind = format_of(path)
+    size = 0
     try:
-        yield from {".jsonl": _json_rows, ".csv": _csv_rows, ".parquet": _parquet_rows}[kind](Path(path))
+        rows = {".jsonl": _json_rows, ".csv": _csv_rows, ".parquet": _parquet_rows}[kind](Path(path))
+        for number, row in enumerate(rows, 1):
+            size_of_row = _size(row)
+            size += size_of_row
+            if size_of_row > LINE_BYTES:
+                raise TooLarge(f"row {number} has over {LINE_BYTES:,} bytes", field="input")
+            if size > most:
+                raise TooLarge(
+                    f"the rows of {Path(path).name!r} have over {most:,} bytes, at row {number}",
+                    hint="split the file",
+                    field="input",
+                )
+            yield row
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"cannot read {os.fspath(path)!r}: {error}", field="input") from error
 
@@ -66,10 +84,30 @@ def _json_rows(path: Path) -> Iterator[Row]:
             yield row
 
 
+def _size(value: Any) -> int:
+    """About how many bytes a value takes as JSON."""
+    if isinstance(value, str | bytes):
+        return len(value) + 2
+    if isinstance(value, dict):
+        return sum(len(str(name)) + 4 + _size(member) for name, member in value.items())
+    return sum(map(_size, value)) if isinstance(value, list | tuple) else 8
+
+
+def _lines(file: IO[str]) -> Iterator[str]:
+    """The lines of a text file. Raises TooLarge for one that is too long to be read."""
+    for number in itertools.count(1):
+        line = file.readline(LINE_BYTES + 1)
+        if len(line) > LINE_BYTES:
+            raise TooLarge(f"line {number} has over {LINE_BYTES:,} characters", field="input")
+        if not line:
+            return
+        yield line
+
+
 def _csv_rows(path: Path) -> Iterator[Row]:
     with path.open(encoding="utf-8-sig", newline="") as file:
         csv.field_size_limit(max(csv.field_size_limit(), LINE_BYTES))  # its own limit is 128 KiB
-        reader = csv.reader(file, strict=True)
+        reader = csv.reader(_lines(file), strict=True)
         names: list[str] | None = None
         for row in _read_checked(reader):
             if not row:  # a blank line
@@ -99,10 +137,24 @@ def _parquet_rows(path: Path) -> Iterator[Row]:
     parquet = _pyarrow()[1]
     try:
         with parquet.ParquetFile(path) as file:
-            for batch in file.iter_batches(batch_size=ROWS):
+            groups = [file.metadata.row_group(place) for place in range(file.num_row_groups)]
+            widest = max((_decoded_bytes(group) for group in groups), default=0)
+            if widest > DECODED_BYTES:
+                raise TooLarge(
+                    f"a row group of {path.name!r} has over {DECODED_BYTES:,} bytes",
+                    hint="write it with smaller row groups",
+                    field="input",
+                )
+            at_once = max(1, min(ROWS, DECODED_BYTES // max(1, widest)))
+            for batch in file.iter_batches(batch_size=at_once):
                 yield from batch.to_pylist()
     except (ValueError, OSError) as error:  # pyarrow's errors of files are ValueErrors
         raise InputError(f"cannot read {os.fspath(path)!r}: {error}", field="input") from error
+
+
+def _decoded_bytes(group: Any) -> int:
+    """The most that one row of a row group can take, as the file states it: each column's longest value is in it."""
+    return sum(max(0, group.column(place).total_uncompressed_size) for place in range(group.num_columns))
 
 
 def write_rows(path: Path, rows: Iterator[Row]) -> None:

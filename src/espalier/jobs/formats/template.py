@@ -8,7 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from espalier.errors import InputError
+from espalier.errors import InputError, TooLarge
+from espalier.files.limits import BATCH
+from espalier.jobs.intake import LINE_BYTES, MOST_LINES
 
 CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"
@@ -57,8 +59,9 @@ class Template:
         return tuple(name for _, name, _, _ in parts if name is not None)
 
     def prompt(self, row: Mapping[str, Any]) -> str:
-        """Raises InputError for a column that the row lacks."""
-        pieces = []
+        """Raises InputError for a column that the row lacks, TooLarge for a prompt that no line can hold."""
+        pieces: list[str] = []
+        size = len(self.text)
         for literal, name, _, _ in string.Formatter().parse(self.text):
             pieces.append(literal)
             if name is None:
@@ -71,6 +74,9 @@ class Template:
                 )
             value = row[name]
             pieces.append(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str))
+            size += len(pieces[-1])
+            if size > LINE_BYTES:
+                raise TooLarge(f"--template makes a prompt of over {LINE_BYTES:,} characters", field="template")
         return "".join(pieces)
 
     def body(self, row: Mapping[str, Any]) -> dict[str, Any]:
@@ -112,6 +118,25 @@ def _fill_body(body: Mapping[str, Any], shared: Mapping[str, Any]) -> dict[str, 
             **own,
         }
     return filled
+
+
+def encoded(lines: Iterable[Mapping[str, Any]], *, most: int = BATCH.bytes) -> Iterator[bytes]:
+    """The lines of a batch as bytes. most: of all together. Raises TooLarge, whatever the rows were that they are made
+    of: a template or shared fields may make much of little."""
+    size = 0
+    for number, line in enumerate(lines, 1):
+        if number > MOST_LINES:
+            raise TooLarge(f"a batch has at most {MOST_LINES:,} lines", hint="split the file", field="input")
+        data = json.dumps(line).encode("ascii") + b"\n"
+        size += len(data)
+        if len(data) > LINE_BYTES or size > most:
+            what = f"is a request of over {LINE_BYTES:,} bytes" if len(data) > LINE_BYTES else "is one too many"
+            raise TooLarge(
+                f"row {number} {what}: a batch has at most {most:,} bytes",
+                hint="split the file, or ask with less",
+                field="input",
+            )
+        yield data
 
 
 def answered(row: Mapping[str, Any], line: Mapping[str, Any], figures: Mapping[str, Any]) -> dict[str, Any]:

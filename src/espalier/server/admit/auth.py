@@ -116,7 +116,7 @@ class Keyring:
             raise Unauthorized("the API key is not valid")
         if known_key.expires is not None and self._now() >= known_key.expires:
             raise Unauthorized("the API key has expired")
-        return Caller(name=known_key.name, may_read_metrics=known_key.may_read_metrics)
+        return Caller(name=known_key.name, may_read_metrics=known_key.may_read_metrics, has_key=True)
 
 
 def bearer(authorization: str | None) -> str | None:

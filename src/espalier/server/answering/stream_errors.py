@@ -22,7 +22,10 @@ def write_error_event(error: EspalierError, path: str) -> bytes:
     if path == MESSAGES:
         return event(messages_error(error), name="error")
     if path == RESPONSES:
-        return event({"type": "error", "code": code_of(error), "message": str(error), "param": None}, name="error")
+        return event(
+            {"type": "error", "code": code_of(error), "message": error_body(error)["error"]["message"], "param": None},
+            name="error",
+        )
     if path.startswith(OLLAMA):
         return to_bytes(ollama_error(error)) + b"\n"
     return event(error_body(error))

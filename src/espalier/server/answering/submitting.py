@@ -87,12 +87,16 @@ async def generating(
     async with process.gate.admit(caller, requests=outputs, sequences=sum(map(_sequences, parsed.requests))):
         await _submit(generation, is_small=log_state.get(BODY_BYTES, SMALL) < SMALL)
         process.meter.started(route=route, max_tokens=sampling.max_tokens, outputs=outputs)
+        process.running[caller.name] += len(generation.outputs)
         try:
             yield generation
         except Exception as error:
             generation.failed(error)
             raise
         finally:
+            process.running[caller.name] -= len(generation.outputs)
+            if not process.running[caller.name]:
+                del process.running[caller.name]
             for index, output in enumerate(generation.outputs):
                 if output.running is not None:
                     output.running.cancel()

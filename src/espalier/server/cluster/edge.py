@@ -152,7 +152,7 @@ def _reply(error: EspalierError, path: str) -> JsonResponse:
     elif path.startswith(OLLAMA):
         body = ollama_error(error)
     elif path.startswith(JOBS):
-        body = {"detail": str(error)}
+        body = {"detail": error_body(error)["error"]["message"]}
     return JsonResponse(body, status_code=error.http_status, headers=error_headers(error))
 
 

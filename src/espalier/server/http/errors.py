@@ -94,6 +94,7 @@ TYPES = {
     501: "not_supported_error",
     503: "unavailable_error",
     504: "timeout_error",
+    507: "storage_error",
 }
 """`type` by status. Other statuses below 500 are `invalid_request_error`, from 500 on `server_error`."""
 LONGEST = 1000
@@ -240,6 +241,7 @@ MEANINGS = {
     502: "The server behind this one failed, or did not keep the constraint.",
     503: "The server is full, starting or closing: retry later.",
     504: "The request took longer than its limit.",
+    507: "The disk of the server is full.",
 }
 GENERATION_ERRORS = (400, 401, 403, 404, 405, 408, 413, 415, 429, 499, 500, 501, 502, 503, 504)
 READING_ERRORS = (400, 401, 403, 404, 405, 500, 503)

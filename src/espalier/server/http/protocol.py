@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from espalier.server.http.connections import IdleConnections
 from espalier.server.http.wire import ABORT
 
 HEAD_BYTES = 65_536
@@ -18,6 +20,10 @@ HEAD_BYTES = 65_536
 HEAD_SECONDS = 30.0
 """The time limit from a new connection, or the first byte of its next request, to the end of the headers."""
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+FULL_SHARE = 0.9
+"""Of the connections that the server takes, how many there may be before idle ones make room for new ones."""
+MOST_CONNECTIONS = 1_000
+"""Where the server has no limit of its own."""
 PROBE_SECONDS = 5.0
 """The longest pause between two looks whether a client that closed its half is still there."""
 TOO_LARGE = (
@@ -26,9 +32,14 @@ TOO_LARGE = (
 )
 
 
+_TABLES: WeakKeyDictionary[Any, IdleConnections] = WeakKeyDictionary()
+"""By the state of a server: its connections."""
+
+
 class GuardedProtocol(HttpToolsProtocol):
     """Replies 431 to a head that is too large, and cuts a connection whose head is too slow. The scope of a request has
-    a function that cuts its connection (`wire.ABORT`)."""
+    a function that cuts its connection (`wire.ABORT`). Where there are too many connections, idle ones make room; those
+    that have sent a valid key stay."""
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
@@ -39,14 +50,29 @@ class GuardedProtocol(HttpToolsProtocol):
             0,
         )  # bytes received of the head; bytes parsed of it; finished heads
         self._timer: asyncio.TimerHandle | None = None
+        self._has_key = False
+        if self.server_state not in _TABLES:
+            most = self.limit_concurrency or MOST_CONNECTIONS
+            _TABLES[self.server_state] = IdleConnections(int(most * FULL_SHARE))
+        self._table = _TABLES[self.server_state]
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self._table.opened(self, self._address)
         self._start()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop()
+        self._table.closed(self, self._address)
         super().connection_lost(exc)
+
+    @property
+    def _address(self) -> str:
+        return self.client[0] if self.client else ""
+
+    def make_room(self) -> None:
+        """Close the connection, which waits for a request."""
+        self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
         was_in_head, heads = self._is_in_head, self._heads
@@ -76,11 +102,19 @@ class GuardedProtocol(HttpToolsProtocol):
         self._is_in_head, self._waiting, self._parsed = False, 0, 0
         self._heads += 1
         self._stop()
+        self._table.works(self, self._address)
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
         self._is_in_head = True
         super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        caller = (self.cycle.scope.get("state") or {}).get("caller") if self.cycle is not None else None
+        self._has_key = self._has_key or getattr(caller, "has_key", False)
+        super().on_response_complete()
+        if self._is_in_head and not self.pipeline and (self.cycle is None or self.cycle.response_complete):
+            self._table.waits(self, self._address, has_key=self._has_key)
 
     def eof_received(self) -> bool | None:  # type: ignore[override]
         """A client that has sent its whole request may close its half of the connection and read on. One that is gone

@@ -6,12 +6,12 @@ It knows no route. Time is limited for each piece, since a large file may take l
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from fastapi import Request
-from python_multipart.exceptions import MultipartParseError
+from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 from starlette.requests import ClientDisconnect
 
@@ -19,6 +19,9 @@ from espalier.errors import Cancelled
 from espalier.server.http.errors import BadRequest, BodyTimeout, BodyTooLarge, WrongMediaType
 from espalier.server.http.patience import Patience
 from espalier.server.settings import ServerSettings
+
+if TYPE_CHECKING:
+    from python_multipart.multipart import MultipartCallbacks
 
 FIELD_BYTES = 10_000
 """Of all fields beside the file."""
@@ -88,32 +91,34 @@ class _Form:
     def finished(self) -> None:
         self.is_whole = True
 
+    def callbacks(self) -> MultipartCallbacks:
+        """What the parser calls."""
+        return {
+            "on_part_begin": self.begin,
+            "on_header_field": self.header_name,
+            "on_header_value": self.header_value,
+            "on_header_end": self.header_end,
+            "on_headers_finished": self.headers_end,
+            "on_part_data": self.data,
+            "on_part_end": self.end,
+            "on_end": self.finished,
+        }
+
 
 async def read_upload(
-    request: Request, settings: ServerSettings, file: BinaryIO, *, name: str = "file"
+    request: Request, settings: ServerSettings, file: BinaryIO, take: Callable[[int], None], *, name: str = "file"
 ) -> tuple[str, Mapping[str, str]]:
-    """Write the file of the form, which is in the field `name`, and return its name and the other fields. Raises
+    """Write the file of the form, which is in the field `name`, and return its name and the other fields. take: gets
+    the number of bytes before they are written, and raises where they are too many. Raises what it raises,
     WrongMediaType, BodyTooLarge, BodyTimeout, BadRequest, Cancelled, and OSError of the disk."""
     kind, options = parse_options_header(request.headers.get("content-type", ""))
     boundary = options.get(b"boundary")
     if kind != b"multipart/form-data" or not boundary:
         raise WrongMediaType("an upload must be sent as multipart/form-data", hint="curl -F file=@in.jsonl")
     form = _Form(name)
-    parser = MultipartParser(
-        boundary,
-        {
-            "on_part_begin": form.begin,
-            "on_header_field": form.header_name,
-            "on_header_value": form.header_value,
-            "on_header_end": form.header_end,
-            "on_headers_finished": form.headers_end,
-            "on_part_data": form.data,
-            "on_part_end": form.end,
-            "on_end": form.finished,
-        },
-    )
     pieces = request.stream()
     try:
+        parser = MultipartParser(boundary, form.callbacks())  # it has a limit on the boundary
         while True:
             async with Patience(settings.body_seconds):
                 piece = await anext(pieces, None)
@@ -121,14 +126,14 @@ async def read_upload(
                 break
             parser.write(piece)
             if len(form.waiting) >= PIECE:
-                await _write(form, file, settings)
+                await _write(form, file, settings, take)
     except TimeoutError:
         raise BodyTimeout(f"nothing of the upload came for {settings.body_seconds:g} s") from None
     except ClientDisconnect:
         raise Cancelled("the client disconnected before the end of its upload") from None
-    except MultipartParseError as error:
+    except FormParserError as error:
         raise BadRequest(f"the form cannot be read: {error}") from error
-    await _write(form, file, settings)
+    await _write(form, file, settings, take)
     if not form.is_whole:
         raise BadRequest("the form ends before its last part does")
     if form.filename is None:
@@ -136,8 +141,9 @@ async def read_upload(
     return form.filename, form.fields
 
 
-async def _write(form: _Form, file: BinaryIO, settings: ServerSettings) -> None:
+async def _write(form: _Form, file: BinaryIO, settings: ServerSettings, take: Callable[[int], None]) -> None:
     form.size += len(form.waiting)
+    take(len(form.waiting))
     if form.size > settings.batch_max_bytes:
         raise BodyTooLarge(f"the file has more than {settings.batch_max_bytes:,} bytes", field="file")
     data = bytes(form.waiting)

@@ -8,13 +8,15 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 from fastapi import FastAPI
-from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser, AuthorizationContext
 from mcp.server.auth.provider import AccessToken
+from mcp.server.streamable_http import StreamableHTTPServerTransport
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from starlette.requests import Request
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from espalier.errors import TooManyRequests
 from espalier.server.asgi import Edge, OriginGuard
 from espalier.server.http import errors
 from espalier.server.http.browsers import allow_origins
@@ -29,12 +31,13 @@ from espalier.server.settings import ServerSettings
 from espalier.version import __version__
 
 MOST_SESSIONS = 1_000
+SESSIONS_PER_KEY = 100
 IDLE_SECONDS = 1_800.0
 
 
 def create_mcp_app(settings: ServerSettings, parts: Parts, failed: Failed | None = None) -> FastAPI:
     """The application. failed: as of `create_app`."""
-    manager = StreamableHTTPSessionManager(
+    manager = SessionManager(
         app=make_server(_find_process),
         max_request_body_size=settings.max_body_bytes,
         max_sessions=MOST_SESSIONS,
@@ -70,6 +73,20 @@ def create_mcp_app(settings: ServerSettings, parts: Parts, failed: Failed | None
     api.add_middleware(logs.AccessLog)
     api.state.closing = False
     return api
+
+
+class SessionManager(StreamableHTTPSessionManager):
+    """Sessions of all keys, of which one key has SESSIONS_PER_KEY at most. It extends a private method of the SDK;
+    `tests/unit/server/test_mcp.py` holds it."""
+
+    def _admit_session(self, requestor: AuthorizationContext | None) -> StreamableHTTPServerTransport | None:
+        if sum(owner == requestor for owner in self._session_owners.values()) >= SESSIONS_PER_KEY:
+            raise TooManyRequests(
+                f"this key has {SESSIONS_PER_KEY} sessions open",
+                retry_after=IDLE_SECONDS,
+                hint="end those that are not used: DELETE with Mcp-Session-Id",
+            )
+        return super()._admit_session(requestor)
 
 
 class Endpoint:

@@ -27,6 +27,7 @@ from espalier.server.mcp.resources import TEMPLATES, listed, read_resource
 from espalier.server.ports import Caller
 from espalier.server.process.state import Process
 from espalier.version import __version__
+from espalier.wording import in_words
 
 log = logging.getLogger(__name__)
 NO_RESOURCE = -32002
@@ -136,7 +137,8 @@ def described(verb: Verb) -> types.Tool:
 def _write_error(name: str, error: EspalierError) -> types.CallToolResult:
     """An error as a model reads it; programs find its parts in `_meta`."""
     shaped: Answer | None = failure(name, told(error))
-    meta = {"espalier/error": {"message": error.message, "hint": error.hint, "field": error.field, "code": error.code}}
+    message, hint = in_words(error.message, "tool"), error.hint and in_words(error.hint, "tool")
+    meta = {"espalier/error": {"message": message, "hint": hint, "field": error.field, "code": error.code}}
     return types.CallToolResult(
         content=[types.TextContent(type="text", text=told(error))], structured_content=shaped, is_error=True, _meta=meta
     )

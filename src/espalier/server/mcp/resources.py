@@ -14,6 +14,7 @@ from espalier.agents.tracing import MOST, stored_rows, stored_trace
 from espalier.errors import EspalierError, UnknownName
 from espalier.server.http.wire import to_bytes_by_parts
 from espalier.server.mcp.calls import Visit
+from espalier.wording import in_words
 
 TRACE, PRESET = "trace://", "preset://"
 JSON = "application/json"
@@ -59,7 +60,7 @@ def _about(visit: Visit, name: str) -> str | None:
     try:
         return visit.process.presets.get(name).description or None
     except EspalierError as error:  # one broken file does not hide the others
-        return f"unusable: {error.message}"
+        return in_words(f"unusable: {error.message}", "tool")
 
 
 async def read_resource(visit: Visit, uri: str) -> str:

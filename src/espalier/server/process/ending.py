@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import multiprocessing
 import os
 import signal
 import threading
@@ -75,6 +76,20 @@ class ShutdownPlan:
         log.error("the process is ended by force: something still runs %g s after the drain", FORCED_AFTER)
         logging.shutdown()
         self._leave(FORCED_STATUS)
+
+
+def end_with_supervisor() -> None:
+    """In a worker process of several: end it, with its own worker processes, when the process that started it has been
+    killed, which would leave it with the port and nobody to end it."""
+    supervisor = multiprocessing.parent_process()
+    if supervisor is None:
+        return
+
+    def watch() -> None:
+        supervisor.join()
+        os.kill(os.getpid(), getattr(signal, "SIGKILL", signal.SIGTERM))
+
+    threading.Thread(target=watch, name="espalier-supervisor", daemon=True).start()
 
 
 @contextmanager

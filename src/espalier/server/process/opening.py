@@ -43,7 +43,7 @@ from espalier.server.observe import logs, telemetry
 from espalier.server.observe.guarded import GuardedRecorder
 from espalier.server.observe.metrics import MOST_TOKENS, PrometheusMeter, make_meter
 from espalier.server.ports import Gate, Meter, Replicas, TraceStore
-from espalier.server.process.ending import ShutdownPlan, ending_on_signals
+from espalier.server.process.ending import ShutdownPlan, end_with_supervisor, ending_on_signals
 from espalier.server.process.garbage import memory_returned, short_collections
 from espalier.server.process.hidden_states import HiddenStates
 from espalier.server.process.named_stores import NamedStores
@@ -52,6 +52,7 @@ from espalier.server.process.prebuild import Prebuild, checked_lists, prebuildin
 from espalier.server.process.state import Process
 from espalier.server.settings import ServerSettings
 from espalier.store.batches.open import BatchStore, default_folder
+from espalier.store.batches.quota import UploadQuota
 from espalier.store.counters import StoredCounters
 from espalier.store.open import Store, open_store
 from espalier.store.retention import Limits, keep
@@ -128,6 +129,7 @@ async def open_process(settings: ServerSettings, parts: Parts, lists: tuple[Word
         stack.push_async_callback(_close, scheduler, ending)
         if parts.takes_signals:
             stack.enter_context(ending_on_signals(ending))
+            end_with_supervisor()
         if parts.engine is None:
             await stack.enter_async_context(memory_returned(pools, lambda: _count_steps(running)))
         names = _names(settings, app, engine)
@@ -207,7 +209,8 @@ def open_batches(store: Store, settings: ServerSettings) -> BatchStore:
         folder = Path(store.database.engine.url.database or "").absolute().parent / "batches"
     else:
         folder = default_folder()
-    return BatchStore(store.database, folder, lease=settings.batch_lease_seconds)
+    quota = UploadQuota(store.database, most_bytes=settings.upload_bytes_per_key, most_files=settings.uploads_per_key)
+    return BatchStore(store.database, folder, lease=settings.batch_lease_seconds, quota=quota)
 
 
 async def _open_engine(stack: AsyncExitStack, app: App, settings: ServerSettings) -> LoadedEngine:

@@ -19,6 +19,7 @@ from espalier.constraints.words.spec import Wordlist
 from espalier.errors import EspalierError, InputError, SpecError, UnknownName
 from espalier.json_record import JsonRecord
 from espalier.server.settings import ServerSettings
+from espalier.wording import without_folders
 
 log = logging.getLogger(__name__)
 MAX_LISTS = 64
@@ -97,7 +98,7 @@ async def _all(settings: ServerSettings, compiler: Compiler, lists: tuple[Wordli
         try:
             await asyncio.shield(asyncio.ensure_future(asyncio.to_thread(_compile, settings, compiler, spec)))
         except EspalierError as error:
-            state.failed[name] = str(error)
+            state.failed[name] = without_folders(str(error))
             log.error("word list %s could not be compiled: %s", name, error)
         except Exception as error:
             state.failed[name] = f"{type(error).__name__}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -31,7 +32,7 @@ class Process:
     stored generation logs; log: writes them; None where they are not kept. activations: takes hidden states.
     named_stores: those that requests name. overwrites: set for all requests. batches: None where batch jobs are off.
     responses: None where they are not stored. replicas: those that serve beside it, on a cluster. wakers: called when
-    there is a new batch, or one is to stop."""
+    there is a new batch, or one is to stop. running: outputs by caller, for the event loop alone."""
 
     settings: ServerSettings
     app: App
@@ -57,6 +58,7 @@ class Process:
     responses: ResponseStore | None = None
     replicas: Replicas | None = None
     wakers: list[Callable[[], None]] = field(default_factory=list)
+    running: Counter[str] = field(default_factory=Counter)
 
     @property
     def eos_ids(self) -> frozenset[int]:

@@ -164,7 +164,6 @@ class TraceKeeper:
                 log.warning("a trace could not be stored: %s", error, extra=fields)
         return False
 
-
     def sweep(self) -> int:
         """Delete files over the limits, and return how many. One that cannot be deleted is logged. Blocks."""
         if self._folder is None or not self._sweeping.acquire(blocking=False):

@@ -63,16 +63,18 @@ async def upload(
     request: Request,
     process: Process,
     store: BatchStore,
+    caller: Caller,
     keep: Callable[[Any, str, Mapping[str, str]], T],
     *,
     name: str = "file",
 ) -> T:
     """Write the form's file to the disk; `keep` gets it with its name and the form's other fields, in a thread. name:
-    of the form's field that has the file."""
+    of the form's field that has the file. Raises UploadQuotaExceeded too."""
     with ExitStack() as stack:
+        take = await asyncio.to_thread(stack.enter_context, store.files.quota.writing(caller.name))
         file = await asyncio.to_thread(stack.enter_context, store.files.writing())
         with writable(store.files.folder):
-            filename, fields = await read_upload(request, process.settings, file, name=name)
+            filename, fields = await read_upload(request, process.settings, file, take, name=name)
         return await asyncio.to_thread(keep, file, filename, fields)
 
 

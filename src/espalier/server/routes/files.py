@@ -26,7 +26,7 @@ from espalier.server.routes.batch_store import (
 from espalier.store.batches.open import BatchStore
 
 MOST = 10_000
-STATUSES = (400, 401, 404, 429, 500, 503)
+STATUSES = (400, 401, 404, 429, 500, 503, 507)
 FORM = multipart_form(file={"type": "string", "format": "binary"}, purpose={"type": "string", "enum": ["batch"]})
 router = APIRouter(tags=["openai"])
 
@@ -45,7 +45,7 @@ async def create_file(request: Request) -> Response:
             seconds = _expiry(fields)
             return store.files.add(file, caller=caller.name, filename=filename, seconds=seconds)
 
-        return JsonResponse(file_json(await upload(request, process, store, keep)))
+        return JsonResponse(file_json(await upload(request, process, store, caller, keep)))
 
 
 @router.get("/v1/files", responses=documented(*STATUSES))

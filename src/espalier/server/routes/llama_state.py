@@ -23,15 +23,17 @@ router = APIRouter(tags=["llama-server"])
 
 @router.get("/slots", responses={**LIST, **documented(*READING_ERRORS)})
 async def slots(request: Request) -> Response:
-    """A slot for each sequence that can run at once, without its prompt: how many are busy, and how long a context is.
-    Requests have no slot of their own here; the first ones are shown as busy."""
+    """A slot for each sequence that can run at once, without its prompt: how many are busy with the
+    caller's own requests, and how long a context is. Requests have no slot of their own here; the first ones are shown
+    as busy. What others do is not shown."""
     process = process_of(request)
-    cheap_caller_of(request)
+    own = process.running[cheap_caller_of(request).name]
     can, load = process.engine.capabilities, process.scheduler.load()
+    busy = min(own, load.running)
     count = min(can.max_sequences or 1, SHOWN_SLOTS)
     return JsonResponse(
         [
-            {"id": number, "n_ctx": can.max_context, "speculative": False, "is_processing": number < load.running}
+            {"id": number, "n_ctx": can.max_context, "speculative": False, "is_processing": number < busy}
             for number in range(count)
         ]
     )

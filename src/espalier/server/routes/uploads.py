@@ -30,7 +30,7 @@ PATH = "/v1/uploads"
 UPLOAD, PART = f"{HIDDEN}upload", f"{HIDDEN}part"
 SECONDS = 3600.0
 """How long an upload may take, as at OpenAI."""
-STATUSES = (400, 401, 404, 408, 413, 415, 429, 500, 503)
+STATUSES = (400, 401, 404, 408, 413, 415, 429, 500, 503, 507)
 DATA = multipart_form(data={"type": "string", "format": "binary"})
 router = APIRouter(tags=["openai"])
 
@@ -99,7 +99,7 @@ async def add_part(request: Request, upload_id: str) -> Response:
             left = max(1.0, pending.row["expires"] - pending.row["created"])
             return store.files.add(file, caller=caller.name, filename=pending.row["id"], purpose=PART, seconds=left)
 
-        row = await upload(request, process, store, keep, name="data")
+        row = await upload(request, process, store, caller, keep, name="data")
     part = {"id": _shown(row["id"], "part"), "object": "upload.part", "created_at": int(row["created"])}
     return JsonResponse({**part, "upload_id": upload_id}, headers=PRIVATE)
 

@@ -23,6 +23,7 @@ from espalier.server.http.errors import READING_ERRORS, NotFound, documented
 from espalier.server.http.wire import JsonResponse
 from espalier.server.process.deps import cheap_caller_of, count_public, process_of
 from espalier.trace.measure import SCALE
+from espalier.wording import in_words
 
 HTML, CSS, JS, SVG, JSON = "text/html", "text/css", "text/javascript", "image/svg+xml", "application/json"
 PARTS: Mapping[str, str] = {
@@ -110,7 +111,7 @@ def _preset(presets: Presets, name: str) -> dict[str, Any]:
     try:
         preset_parts(preset)
     except EspalierError as error:
-        row["problem"] = error.message
+        row["problem"] = in_words(error.message, "http")
     return row | {"description": preset.description}
 
 

@@ -56,6 +56,7 @@ MEANINGS = {
     429: "Too many requests.",
     500: "A fault in the server.",
     503: "The server is full, starting or closing.",
+    507: "The disk is full.",
 }
 """Of the errors of these routes, all with the body `{"detail": ...}`."""
 router = APIRouter(
@@ -99,7 +100,7 @@ async def create_job(request: Request) -> Response:
             )
             return store.batches.create(plan, most_open=process.settings.batch_open_per_key)
 
-        made = await upload(request, process, store, keep)
+        made = await upload(request, process, store, caller, keep)
         wake(process)
         accepted = {"job_id": made.id, "status": PENDING, "message": ACCEPTED}
         return JsonResponse(accepted, headers=warning_header(warnings))

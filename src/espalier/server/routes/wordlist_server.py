@@ -39,6 +39,7 @@ from espalier.server.http.errors import (
 from espalier.server.http.wire import JsonResponse
 from espalier.server.process.state import Process
 from espalier.server.settings import COMPAT_SWITCH, ServerSettings
+from espalier.wording import without_folders
 
 log = logging.getLogger(__name__)
 ROUTES = ("/v1/models", "/v1/chat/completions")
@@ -168,7 +169,9 @@ def _status_and_detail(error: EspalierError, request: Request) -> tuple[int, Any
     if isinstance(error, SpecError | UnknownName) and error.field in PAIR:
         return 500, NO_WORDS.format(lang=getattr(request.state, "vocab_lang", None))
     if isinstance(error, BadRequest | UnknownParameter) and error.field not in FIELDS:
-        return 422, [{"type": "value_error", "loc": ["body", *_loc(error.field or "")], "msg": str(error)}]
+        return 422, [
+            {"type": "value_error", "loc": ["body", *_loc(error.field or "")], "msg": without_folders(str(error))}
+        ]
     if type(error) is NotFound and error.message == NotFound().message:
         return 404, "Not Found"
-    return error.http_status, DETAILS.get(type(error), str(error))
+    return error.http_status, DETAILS.get(type(error), without_folders(str(error)))

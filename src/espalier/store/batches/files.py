@@ -17,9 +17,10 @@ from typing import Any, BinaryIO
 
 from sqlalchemy import delete, or_, select
 
-from espalier.errors import InputError, OutputError
+from espalier.errors import DiskFull, InputError, OutputError
 from espalier.files.writing import sync_folder
 from espalier.store import rows
+from espalier.store.batches.quota import UploadQuota
 from espalier.store.batches.tables import BATCHES, FILES
 from espalier.store.db import Database
 from espalier.store.ids import Ids, is_id
@@ -36,8 +37,16 @@ class Files:
     """Uploads of all callers. folder: made if it is missing; machines that share a database share it too. Every method
     blocks. Raises OutputError where nothing can be written."""
 
-    def __init__(self, database: Database, folder: Path, ids: Ids, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        database: Database,
+        folder: Path,
+        ids: Ids,
+        clock: Callable[[], float] = time.time,
+        quota: UploadQuota | None = None,
+    ) -> None:
         self._database, self.folder, self._ids, self._clock = database, folder, ids, clock
+        self.quota = quota or UploadQuota(database)
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[BinaryIO]:
@@ -57,7 +66,7 @@ class Files:
     def add(
         self, file: BinaryIO, *, caller: str, filename: str, purpose: str = "batch", seconds: float | None = None
     ) -> Mapping[str, Any]:
-        """Keep a file that `writing` gave, for so many seconds at most. Returns its row."""
+        """Keep a file that `writing` gave, for so many seconds at most. Returns its row. Raises UploadQuotaExceeded."""
         file_id, created = self._ids.new(PREFIX)
         with writable(self.folder):
             file.flush()
@@ -77,6 +86,7 @@ class Files:
         }
         try:
             with self._database.writing() as connection:
+                self.quota.check(connection, caller, size)
                 connection.execute(FILES.insert().values(row))
         except BaseException:
             (self.folder / file_id).unlink(missing_ok=True)
@@ -177,9 +187,8 @@ def writable(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        raise OutputError(
-            f"cannot write to {os.fspath(folder)!r}: {error.strerror or error}",
-            hint="free some space" if is_full else "name a folder that can be written: BATCH_JOB_TEMP_DIR",
-            field="BATCH_JOB_TEMP_DIR",
-        ) from error
+        message = f"cannot write to {os.fspath(folder)!r}: {error.strerror or error}"
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise DiskFull(message, hint="free some space", field="BATCH_JOB_TEMP_DIR") from error
+        hint = "name a folder that can be written: BATCH_JOB_TEMP_DIR"
+        raise OutputError(message, hint=hint, field="BATCH_JOB_TEMP_DIR") from error

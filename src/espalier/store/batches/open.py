@@ -10,6 +10,7 @@ from pathlib import Path
 from espalier.store.batches.batches import Batches
 from espalier.store.batches.files import Files
 from espalier.store.batches.queue import LEASE_SECONDS
+from espalier.store.batches.quota import UploadQuota
 from espalier.store.batches.results import Results
 from espalier.store.batches.stages import BatchQueue
 from espalier.store.db import Database
@@ -20,11 +21,17 @@ class BatchStore:
     """files, batches, queue, results: see there. All may be used from any thread."""
 
     def __init__(
-        self, database: Database, folder: Path, *, clock: Callable[[], float] = time.time, lease: float = LEASE_SECONDS
+        self,
+        database: Database,
+        folder: Path,
+        *,
+        clock: Callable[[], float] = time.time,
+        lease: float = LEASE_SECONDS,
+        quota: UploadQuota | None = None,
     ) -> None:
         ids = Ids(clock)
         self.database, self._clock = database, clock
-        self.files = Files(database, folder, ids, clock)
+        self.files = Files(database, folder, ids, clock, quota)
         self.batches = Batches(database, ids, clock)
         self.queue = BatchQueue(database, self.files, ids, lease=lease, clock=clock)
         self.results = Results(database)

@@ -202,7 +202,9 @@ def test_a_stream_that_the_server_ends_early_ends_with_an_error_event(path, erro
 
 def test_headers_about_origins_stay_behind_in_both_directions():
     async def answer(asked, writer):
-        more = b"access-control-allow-origin: *\r\naccess-control-allow-credentials: true\r\ncontent-length: 2\r\n\r\n{}"
+        more = (
+            b"access-control-allow-origin: *\r\naccess-control-allow-credentials: true\r\ncontent-length: 2\r\n\r\n{}"
+        )
         writer.write(OK + more)
         await writer.drain()
 
