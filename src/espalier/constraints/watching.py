@@ -30,6 +30,8 @@ class OpenString(NamedTuple):
 
     begun: bytes
     rivals: frozenset[bytes]
+    #: No string so far has an escape, so strings are equal where they are written alike.
+    is_plain: bool = False
 
 
 class OpenItem(NamedTuple):
@@ -78,6 +80,11 @@ class Tracker(Protocol):
     def open_item(self, point: Hashable) -> OpenItem | None:
         """The item that is open or about to begin; None outside of arrays with unique items, and where names of objects
         must differ as well."""
+        ...
+
+    def repeats(self, point: Hashable, rest: bytes) -> bool:
+        """Whether the open item, which has no open bracket, equals an earlier one of its array with `rest` at its end.
+        Only where `open_item` knows it."""
         ...
 
     def differs(self, point: Hashable) -> bool:

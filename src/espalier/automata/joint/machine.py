@@ -308,27 +308,24 @@ class JointMachine:
                 continue
             symbol, ahead = step
             others = [number for number in range(len(landed)) if number != leader]
-            codes = np.stack([landed[number].after(self.members[number], symbol)[0] for number in others], axis=0)
+            ways = [landed[number].after(self.members[number], symbol) for number in others]
             reached, which = np.unique(
-                np.stack([codes[row][parts[some, number]] for row, number in enumerate(others)]),
+                np.stack([codes[parts[some, number]] for (codes, _), number in zip(ways, others, strict=True)]),
                 axis=1,
                 return_inverse=True,
-            )
+            )  # (members - 1, m), (k,)
             far = np.full(reached.shape[1], DEAD, dtype=np.int64)
             for at, column in enumerate(reached.T.tolist()):
                 if 0 not in column:
-                    after = [
-                        landed[number].after(self.members[number], symbol)[1][code - 1]
-                        for number, code in zip(others, column, strict=True)
-                    ]
+                    after = [states[code - 1] for (_, states), code in zip(ways, column, strict=True)]
                     after.insert(leader, ahead)
                     far[at] = self._search.far(tuple(after))
             far[far >= 0] += 1
             lengths[some] = far[which.reshape(-1)]
         for number in np.flatnonzero(lengths < 0).tolist():
-            after = groups.state(number)
-            self._allows(after)
-            lengths[number] = self._search.far(after)
+            joint = groups.state(number)
+            self._allows(joint)
+            lengths[number] = self._search.far(joint)
         return lengths
 
     def _by_name(self, state: State) -> list[tuple[int, State]]:

@@ -234,8 +234,8 @@ class LazyStates:
             return after
 
     def read(self, place: LazyState, data: bytes, at: int) -> list[tuple[LazyState, int]]:
-        """The positions after bytes of `data` from `at` on, each with where in `data` it stands: at the end, or where the
-        rule may end or others are called. None where they cannot be read. No position in between is made."""
+        """The positions after bytes of `data` from `at` on, each with where in `data` it stands: at the end, or where
+        the rule may end or others are called. Empty where they cannot be read. No position in between is made."""
         with self._lock:
             check_time()
             items, end = self.items, len(data)

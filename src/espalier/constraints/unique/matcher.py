@@ -7,50 +7,27 @@ one. `search.py` finds these completions, `tracker.py` follows the items.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable
 from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from espalier.automata.masks.cache import ByteCache
-from espalier.automata.masks.machine import Landings, State, missing_error
+from espalier.automata.masks.machine import State, missing_error
 from espalier.automata.reasons.blame import Blame
 from espalier.automata.reasons.describe import quoted
 from espalier.constraints.matching.automaton import AutomatonMatcher, CompiledAutomaton
 from espalier.constraints.matching.base import CompiledWrapper, WrappingMatcher
-from espalier.constraints.unique.room import MOST_DIGITS, ItemRoom, find_room
+from espalier.constraints.unique.groups import TokenGroups
+from espalier.constraints.unique.room import MOST_DIGITS, ItemRoom
 from espalier.constraints.unique.search import MOST_TRIES, TRIES, CompletionSearch, GaveUp
-from espalier.constraints.unique.structure import Marks, StructuralTokens
-from espalier.constraints.unique.tracker import ESCAPE, OPENS, QUOTE
+from espalier.constraints.unique.structure import StructuralTokens
 from espalier.constraints.watching import OpenItem, RepeatedItem, Tracker
 from espalier.errors import LimitExceeded, NotAvailable, SchemaError, TokenRefused
 from espalier.tokens import mask as masks
 from espalier.tokens.mask import Mask
 
-GROUPS_BYTES = 32 * 2**20
-GROUP_BYTES = 400
-MOST_DEPTH = 3
-"""Room is looked for as if no more brackets of an item were open: deeper, a completion goes through enough of it."""
-MAX_ROOMS = 20_000
 SHOWN = 80  # bytes of an item in a message
-
-
-class TokenGroup(NamedTuple):
-    """Tokens that lead an automaton from one state to one other."""
-
-    state: State
-    ids: NDArray[np.int32]
-    #: What they share after they made the open string longer; None where each is looked at by itself.
-    tail: bytes | None
-    #: What the open item may become after each.
-    room: ItemRoom
-    #: The bytes of the longest.
-    longest: int
-    #: Each might end the open item.
-    may_end: bool
-    #: Each might end it and begin another.
-    may_go_on: bool
 
 
 class TrackedPosition(NamedTuple):
@@ -81,8 +58,7 @@ class CompiledUniqueItems(CompiledWrapper):
         self.tokens = tokens
         self.is_easy = is_easy
         self.search = CompletionSearch(inner.machine, inner.ends, self.text_of, tracker)
-        self._groups: ByteCache[Hashable, tuple[TokenGroup, ...]] = ByteCache(GROUPS_BYTES)
-        self._rooms: dict[tuple[State, int, bool, bool], ItemRoom] = {}
+        self.groups = TokenGroups(inner.machine, tracker, tokens, self.search.plainest, self.text_of)
         self.first = TrackedPosition(tracker.start, None if is_easy else self._first_way())
 
     def _first_way(self) -> bytes:
@@ -93,84 +69,6 @@ class CompiledUniqueItems(CompiledWrapper):
         if way is None:
             raise SchemaError("no document can satisfy this schema: too few different items are possible")
         return way
-
-    def groups(self, state: State, item: OpenItem | None, *, in_string: bool) -> tuple[TokenGroup, ...]:
-        """The tokens that the automaton allows in a state. item: the open item, None where room is of no use."""
-        kind = (state, in_string, -1 if item is None else min(item.depth, MOST_DEPTH))
-        groups = self._groups.get(kind)
-        if groups is None:
-            landings = self.inner.machine.landings(state)
-            groups = tuple(self._grouped(landings, item, in_string=in_string))
-            self._groups.put(kind, groups, landings.ids.nbytes + GROUP_BYTES * len(groups))
-        return groups
-
-    def _grouped(self, landings: Landings, item: OpenItem | None, *, in_string: bool) -> Iterator[TokenGroup]:
-        tokens = self.tokens
-        for number, state in enumerate(landings.states):
-            every = landings.ids[landings.which == number]
-            ends, goes_on = self._ends(every, item, in_string=in_string)
-            for may_end, may_go_on in ((False, False), (True, False), (True, True)):
-                ids = every[(ends == may_end) & (goes_on == may_go_on)]
-                if not ids.size:
-                    continue
-                room = ItemRoom()
-                if item is not None and not may_end:
-                    room = self.room_after(int(ids[0]), state, item)
-                longest = max(len(self.text_of(token)) for token in ids.tolist()) if room.is_number else 0
-                tails = tokens.tail[ids] if in_string else np.full(len(ids), -1, dtype=np.int32)
-                for tail in np.unique(tails).tolist():
-                    shared = None if tail < 0 else tokens.tails[tail]
-                    yield TokenGroup(
-                        state, ids[tails == tail], shared, room, longest, may_end=may_end, may_go_on=may_go_on
-                    )
-
-    def _ends(
-        self, ids: NDArray[np.int32], item: OpenItem | None, *, in_string: bool
-    ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Whether each token might end the open item, or open an array with unique items inside it, and whether it
-        might do more after it."""
-        if item is None:
-            return np.zeros(len(ids), dtype=np.bool_), np.zeros(len(ids), dtype=np.bool_)
-        more = Marks.GOES_ON
-        if self.tracker.is_nested:
-            more |= Marks.OPENS
-        if not in_string:
-            more |= Marks.EXPONENT
-        if not item.depth:
-            more |= Marks.COMMA | Marks.ENDS_STRING
-        goes_on = self.tokens.marked(ids, more, in_string=in_string)
-        return goes_on | self.tokens.marked(ids, Marks.CLOSES, in_string=in_string), goes_on
-
-    def room_after(self, token: int, state: State, item: OpenItem) -> ItemRoom:
-        """What the open item may become after a token that does not end it."""
-        depth, inside, escaped = item.depth, item.in_string, item.is_escaped
-        for byte in self.text_of(token):
-            if inside:
-                inside, escaped = escaped or byte != QUOTE, byte == ESCAPE and not escaped
-            elif byte == QUOTE:
-                inside = True
-            else:
-                depth += byte in OPENS
-        return self.room(state, OpenItem(item.begin, depth, inside, escaped))
-
-    def room(self, state: State, item: OpenItem) -> ItemRoom:
-        """What the open item may become from a state on."""
-        depth = min(item.depth, MOST_DEPTH)
-        kind = (state, depth, item.in_string, item.is_escaped)
-        room = self._rooms.get(kind)
-        if room is None:
-            if len(self._rooms) >= MAX_ROOMS:
-                self._rooms = {}
-            room = find_room(
-                self.inner.machine,
-                self.search.plainest,
-                state,
-                depth=depth,
-                in_string=item.in_string,
-                is_escaped=item.is_escaped,
-            )
-            self._rooms[kind] = room
-        return room
 
     def matcher(self, *, before: str = "") -> ItemsMatcher:
         return ItemsMatcher(self, self.inner.matcher(before=before), [self.first])
@@ -226,7 +124,7 @@ class ItemsMatcher(WrappingMatcher[CompiledUniqueItems, AutomatonMatcher]):
         if item is None:
             return None
         known = differs if differs == item.begin else -1
-        room = compiled.room(state, item)
+        room = compiled.groups.room(state, item)
         if known < 0 and self._has_room(room, point, 0):
             return TrackedPosition(point, None)
         if known < 0 and tracker.differs(point):
@@ -282,7 +180,8 @@ class ItemsMatcher(WrappingMatcher[CompiledUniqueItems, AutomatonMatcher]):
         out = self._inner.mask()
         if not self.is_finished:
             refused = self._refused_tokens(out)
-            masks.set_bits_inplace(out, tuple(refused), False)
+            if refused:
+                masks.set_bits_inplace(out, tuple(refused), False)
             if refused and not out.any():
                 raise _not_told("whether some completion repeats no item")
         return out
@@ -300,11 +199,24 @@ class ItemsMatcher(WrappingMatcher[CompiledUniqueItems, AutomatonMatcher]):
         in_string = tracker.in_string(point)
         item = tracker.open_item(point) if compiled.is_easy else None
         refused: list[int] = []
-        for group in compiled.groups(self._inner.state, item, in_string=in_string):
+        more = 0 if item is None else tracker.count(point) + 1
+        repeated: dict[bytes, bool] = {}  # by what a token adds to the open item
+        for group in compiled.groups.of(self._inner.state, item, in_string=in_string):
             if item is not None and not group.may_go_on:
                 if not group.may_end and self._has_room(group.room, point, group.longest):
                     continue
                 if self._differs(item):
+                    continue
+            if group.ends_with is not None and group.following.values > more:
+                equal: list[int] | None
+                if group.tail is not None:
+                    equal = self._equal_strings(group.ids, group.tail)
+                else:
+                    if group.ends_with not in repeated:
+                        repeated[group.ends_with] = tracker.repeats(point, group.ends_with)
+                    equal = group.ids.tolist() if repeated[group.ends_with] else []
+                if equal is not None:
+                    refused += [t for t in equal if not isinstance(self._after(t, group.state), TrackedPosition)]
                     continue
             if group.tail is not None:
                 refused += self._refused_alike(group.ids, group.state, group.tail)
@@ -312,6 +224,16 @@ class ItemsMatcher(WrappingMatcher[CompiledUniqueItems, AutomatonMatcher]):
                 ids = group.ids.tolist()
                 refused += [token for token in ids if not isinstance(self._after(token, group.state), TrackedPosition)]
         return refused
+
+    def _equal_strings(self, ids: NDArray[np.int32], tail: bytes) -> list[int] | None:
+        """Those of the tokens with this tail that may end the open string as one that equals another; None where that
+        is not known."""
+        string = self._compiled.tracker.open_string(self._held[-1].point)
+        if string is None or not string.is_plain:
+            return None
+        known, begun = self._compiled.tokens.ids, len(string.begun)
+        equal = [token for rival in string.rivals for token in known.get(rival[begun:] + tail, ())]
+        return [token for token in equal if token in ids]
 
     def _differs(self, item: OpenItem) -> bool:
         """Whether the open items differ from those before them already."""

@@ -81,6 +81,10 @@ class SeveralTrackers:
         pair = self._watching(point)
         return None if pair is None else pair[0].open_item(pair[1])
 
+    def repeats(self, point: Hashable, rest: bytes) -> bool:
+        pair = self._watching(point)
+        return pair is not None and pair[0].repeats(pair[1], rest)
+
     def differs(self, point: Hashable) -> bool:
         return all(tracker.differs(own) for tracker, own in self._pairs(point))
 

@@ -100,8 +100,9 @@ class DocumentTracker:
         if point.mode == OUTSIDE or point.frame is None or not point.frame.watched:
             return None
         begun = cut(point.text, point.size, point.string)
-        rivals = (text for some in point.strings for text in some if isinstance(text, bytes) and text.startswith(begun))
-        return OpenString(begun, frozenset(rivals))
+        strings = [text for some in point.strings for text in some if isinstance(text, bytes)]
+        rivals = frozenset([text for text in strings if text.startswith(begun)])
+        return OpenString(begun, rivals, is_plain=not (point.escaped or ESCAPE in begun or ESCAPE in b"".join(strings)))
 
     def open_item(self, point: Hashable) -> OpenItem | None:
         assert isinstance(point, ItemPosition)
@@ -111,6 +112,14 @@ class DocumentTracker:
         if frame is None or self._names_differ:
             return None
         return OpenItem(frame.begin, depth, point.mode != OUTSIDE, point.escaped)
+
+    def repeats(self, point: Hashable, rest: bytes) -> bool:
+        assert isinstance(point, ItemPosition)
+        frame = point.frame
+        if frame is None or not frame.unique or frame.done:
+            return False
+        item = (cut(point.text, point.size, frame.begin) + rest).strip(BLANK)
+        return bool(item) and any(key in some for key in keys(item) for some in frame.seen)
 
     def differs(self, point: Hashable) -> bool:
         assert isinstance(point, ItemPosition)
@@ -126,11 +135,15 @@ class DocumentTracker:
 
     def open_number(self, point: Hashable) -> bytes:
         assert isinstance(point, ItemPosition)
-        end = NUMBER_END.search(point.text[1]) if point.text is not None and point.mode == OUTSIDE else None
-        if end is None or end.start():
-            return b"" if end is None else end[0]
-        whole = NUMBER_END.search(cut(point.text, point.size, 0))
-        return whole[0] if whole is not None else b""
+        number, text = b"", point.text if point.mode == OUTSIDE else None
+        while text is not None:
+            text, part = text
+            end = NUMBER_END.search(part)
+            if end is not None:
+                number = end[0] + number
+            if end is None or end.start():
+                break
+        return number
 
     def count(self, point: Hashable) -> int:
         assert isinstance(point, ItemPosition)
@@ -274,6 +287,10 @@ class InnerDocuments(ABC):
     def open_item(self, point: Hashable) -> OpenItem | None:
         inner = self.open_document(point)
         return None if inner is None else inner[0].open_item(inner[1])
+
+    def repeats(self, point: Hashable, rest: bytes) -> bool:
+        inner = self.open_document(point)
+        return inner is not None and inner[0].repeats(inner[1], rest)
 
     def differs(self, point: Hashable) -> bool:
         inner = self.open_document(point)
