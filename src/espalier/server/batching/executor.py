@@ -82,7 +82,7 @@ class ServerExecutor:
     """An `Executor` of `jobs/ports.py` over a Process."""
 
     def __init__(self, process: Process) -> None:
-        self._process = replace(process, gate=NoLimits(process.gate))
+        self._process = replace(process, gate=NoLimits(process.gate), reports_items=True)
         compat = replace(process.settings, wordlist_server_compat=True)
         self._seed = replace(self._process, settings=compat)
 

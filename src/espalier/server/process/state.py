@@ -31,7 +31,7 @@ class Process:
     stored generation logs; log: writes them; None where they are not kept. activations: takes hidden states.
     named_stores: those that requests name. overwrites: set for all requests. batches: None where batch jobs are off.
     responses: None where they are not stored. replicas: those that serve beside it, on a cluster. wakers: called when
-    there is a new batch, or one is to stop."""
+    there is a new batch, or one is to stop. reports_items: whether the report of a batch reads each trace."""
 
     settings: ServerSettings
     app: App
@@ -56,6 +56,7 @@ class Process:
     batches: BatchStore | None = None
     responses: ResponseStore | None = None
     replicas: Replicas | None = None
+    reports_items: bool = False
     wakers: list[Callable[[], None]] = field(default_factory=list)
 
     @property
