@@ -8,10 +8,23 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from espalier.automata.reasons.blame import Blame
 from espalier.trace.records import Candidate, Rewind, StepRecord, Trace
-from espalier.trace.report.diagnose import DIGITS, HIGH_TAX, LIKELY, MISALIGNED, REPEATS, SPACE_TOKENS, diagnose
+from espalier.trace.report.diagnose import (
+    DIGITS,
+    HIGH_TAX,
+    LIKELY,
+    MAX_PERIOD,
+    MISALIGNED,
+    REPEATED_BYTES,
+    REPEATS,
+    SPACE_TOKENS,
+    diagnose,
+)
+from tests.examples import examples
 from tests.traces import sample_trace
 
 EOS = 2
@@ -192,6 +205,33 @@ def test_findings_are_plain_json_and_faults_come_first():
 def test_a_made_up_trace_of_2000_steps_is_diagnosed():
     assert codes(sample_trace(2000)) == ["phrase_loop", "blocked_at_once", "misaligned"]
     assert "fights_the_prompt" not in codes(sample_trace(40))
+
+
+def longest_run(ids: Sequence[int], at: int) -> tuple[int, int]:
+    """The plain search for the run that covers most: how often a phrase comes from here, and its period."""
+
+    def repeats(period: int) -> int:
+        count = 1
+        while ids[at + count * period : at + (count + 1) * period] == ids[at : at + period] and ids[at + period :]:
+            count += 1
+        return count
+
+    runs = [(repeats(period), period) for period in range(1, MAX_PERIOD + 1)]
+    return max((run for run in runs if run[0] >= REPEATS), key=lambda run: (run[0] * run[1], -run[1]), default=(1, 1))
+
+
+@settings(max_examples=examples(200))
+@given(st.lists(st.sampled_from(["word one ", "word two ", "and on "]), max_size=60))
+def test_loops_are_those_of_the_plain_search(words: list[str]) -> None:
+    steps = [step(word) for word in words]
+    ids, at, wanted = [one.token_id for one in steps], 0, []
+    while at < len(ids):
+        count, period = longest_run(ids, at)
+        if count >= REPEATS and sum(len(word) for word in words[at : at + count * period]) >= REPEATED_BYTES:
+            wanted.append((count, count * period))
+        at += count * period
+    loops = [one.evidence for one in diagnose(trace(steps)) if one.code == "phrase_loop"]
+    assert [(loop["repeats"], loop["tokens"]) for loop in loops] == wanted
 
 
 def test_a_top_choice_that_is_blocked_at_the_first_token_names_its_remedies():

@@ -127,7 +127,7 @@ def _request_options(draft: RequestDraft, process: Process) -> dict[str, Any]:
         "presets": process.presets,
         "default_order": process.app.settings.default_of(SCHEMA_ORDER) or _default_order(draft, process),
         "default_reasoning": process.app.settings.default_of(REASONING),
-        "trace": _level(draft, process.settings),
+        "trace": _level(draft, process),
         "trace_top_k": max(draft.top_logprobs or 0, SHOWN_CANDIDATES if draft.shown_trace == "steps" else 1),
         **draft.options,
         **decoding,
@@ -140,13 +140,24 @@ def _default_order(draft: RequestDraft, process: Process) -> Order | None:
     return None if process.engine.engine.compiler is None else draft.default_order
 
 
-def _level(draft: RequestDraft, settings: ServerSettings) -> TraceLevel:
-    """The highest level that anyone needs: the server, the body, the log probabilities. Never `full`: no reply has
+def _level(draft: RequestDraft, process: Process) -> TraceLevel:
+    """The highest level that anyone reads: the server, the body, the log probabilities. Never `full`: no reply has
     whole distributions, and they would take tokens times vocab width of memory."""
-    needed: list[TraceLevel] = ["steps" if settings.trace_level == "full" else settings.trace_level, draft.trace]
+    usual = process.settings.trace_level
+    if usual == "summary" and not _reads_summary(draft, process):
+        usual = "off"
+    needed: list[TraceLevel] = ["steps" if usual == "full" else usual, draft.trace]
     if draft.top_logprobs is not None:  # the token's own is in the summary; the others are candidates
         needed.append("steps" if draft.top_logprobs or draft.processed_logprobs else "summary")
     return max(needed, key=LEVELS.index)
+
+
+def _reads_summary(draft: RequestDraft, process: Process) -> bool:
+    """Whether anyone reads the sums of a text whose request did not ask for them: metrics, where something holds the
+    text to a form; the store of traces, the log of generations, and the report of a batch."""
+    is_held = draft.constraint is not None or bool(draft.options.get("tools"))
+    is_kept = process.settings.store_traces == "always" or process.log is not None
+    return is_held or is_kept or process.reports_items
 
 
 def _check_registered(options: Mapping[str, Any], process: Process) -> None:

@@ -100,15 +100,21 @@ def _phrase_loops(trace: Trace) -> Iterator[Finding]:
     ids = [step.token_id for step in steps]
     at = 0
     while at < len(ids):
-        best = max(
-            ((_repeats(ids, at, period), period) for period in range(1, MAX_PERIOD + 1)),
-            key=lambda pair: (pair[0] * pair[1] if pair[0] >= REPEATS else 0, -pair[1]),
-        )
-        count, period = best
+        longest = min(MAX_PERIOD, (len(ids) - at) // REPEATS)
+        runs = [
+            (count * period, -period, count)
+            for period in range(1, longest + 1)
+            if ids[at] == ids[at + period] and (count := _repeats(ids, at, period)) >= REPEATS
+        ]
+        if not runs:
+            at += 1
+            continue
+        _, negated, count = max(runs)
+        period = -negated
         covered = steps[at : at + count * period]
         phrase = b"".join(step.bytes for step in covered[:period])
         size = sum(len(step.bytes) for step in covered)
-        if count >= REPEATS and size >= REPEATED_BYTES and phrase.strip() and not phrase.isdigit():
+        if size >= REPEATED_BYTES and phrase.strip() and not phrase.isdigit():
             text = phrase.decode("utf-8", "replace")
             yield Finding(
                 code="phrase_loop",
@@ -118,15 +124,12 @@ def _phrase_loops(trace: Trace) -> Iterator[Finding]:
                 evidence={"phrase": text, "repeats": count, "tokens": count * period},
                 remedies=(f.BREAK_LOOPS, f.BOUND_LENGTH),
             )
-        # Skip the whole run even if it was no finding: there is nothing else in it.
-        at += count * period if count >= REPEATS else 1
+        at += count * period  # the whole run, even if it was no finding: there is nothing else in it
 
 
 def _repeats(ids: Sequence[int], at: int, period: int) -> int:
     """How often the first `period` ids from `at` occur in a row, the first time included."""
     count, phrase = 1, ids[at : at + period]
-    if len(phrase) < period:
-        return 0
     while ids[at + count * period : at + (count + 1) * period] == phrase:
         count += 1
     return count
