@@ -20,22 +20,46 @@ AGAIN = "python -m pytest tests/integration/clients --clients-page docs/referenc
 ENGINES = {"transformers": "Transformers", "llamacpp": "llama.cpp"}
 #: By program: the packages whose interface it uses, as pip or npm names them.
 CLIENTS = {
+    "with_adk.py": ("google-adk",),
     "with_agents.py": ("openai-agents",),
     "with_anthropic.py": ("anthropic",),
+    "with_autogen.py": ("autogen-agentchat", "autogen-ext"),
+    "with_dspy.py": ("dspy",),
+    "with_haystack.py": ("haystack-ai",),
+    "with_huggingface_hub.py": ("huggingface_hub",),
+    "with_inspect_ai.py": ("inspect_ai",),
     "with_instructor.py": ("instructor",),
     "with_langchain.py": ("langchain-openai",),
     "with_langchain_ollama.py": ("langchain-ollama",),
     "with_litellm.py": ("litellm",),
+    "with_llama_index.py": ("llama-index-core", "llama-index-llms-openai-like"),
+    "with_llm.py": ("llm",),
+    "with_mistralai.py": ("mistralai",),
     "with_npm.mjs": ("openai", "ai", "@ai-sdk/openai-compatible", "ollama"),
     "with_ollama.py": ("ollama",),
     "with_openai.py": ("openai",),
     "with_pydantic_ai.py": ("pydantic-ai-slim",),
+    "with_semantic_kernel.py": ("semantic-kernel",),
+}
+#: By program: its environment, of the files in tests/clients/environments; `requirements.txt` has that of the others.
+ENVIRONMENTS = {
+    "with_adk.py": "adk",
+    "with_autogen.py": "autogen",
+    "with_dspy.py": "dspy",
+    "with_haystack.py": "indexes",
+    "with_huggingface_hub.py": "vendors",
+    "with_inspect_ai.py": "shells",
+    "with_llama_index.py": "indexes",
+    "with_llm.py": "shells",
+    "with_mistralai.py": "vendors",
+    "with_semantic_kernel.py": "semantic-kernel",
 }
 HEAD = f"""# Clients
 
 These clients run unchanged against `espalier serve` with the demo model. Each line is a program of `tests/clients`, in
 an environment that `scripts/setup_clients.sh` installs with the versions given here; `checks` are its functions. This
-page is written by `{AGAIN}`.
+page is written by `{AGAIN}`; a program that
+was not run this time keeps its line, as long as its versions and checks are the same.
 [Beside llama-server](../compared.md) is the same for single requests.
 
 | client | checks | {" | ".join(ENGINES.values())} |
@@ -55,14 +79,19 @@ class Client:
 
 def read_clients() -> dict[str, Client]:
     """What each program of tests/clients says of itself. Raises KeyError for a package without a pin."""
-    pip = dict(re.findall(r"(?m)^([\w.-]+)==(\S+)$", (PROGRAMS / "requirements.txt").read_text(encoding="utf-8")))
     npm = json.loads((PROGRAMS / "package.json").read_text(encoding="utf-8"))["dependencies"]
     clients = {}
     for program, packages in CLIENTS.items():
-        pins, registry = (npm, "npm: ") if program.endswith(".mjs") else (pip, "")
+        pins, registry = (npm, "npm: ") if program.endswith(".mjs") else (_read_pins(program), "")
         versions = registry + ", ".join(f"{package} {pins[package]}" for package in packages)
         clients[program] = Client(versions, _read_checks(PROGRAMS / program))
     return clients
+
+
+def _read_pins(program: str) -> dict[str, str]:
+    environment = ENVIRONMENTS.get(program)
+    name = "requirements.txt" if environment is None else f"environments/{environment}.txt"
+    return dict(re.findall(r"(?m)^([\w.-]+)==(\S+)$", (PROGRAMS / name).read_text(encoding="utf-8")))
 
 
 def _read_checks(program: Path) -> tuple[str, ...]:
@@ -78,13 +107,18 @@ def _read_checks(program: Path) -> tuple[str, ...]:
     return tuple(ast.unparse(argument) for argument in call.args)
 
 
-def page(results: Mapping[str, Mapping[str, Sequence[str]]]) -> str:
-    """The page. results: by program and engine, the checks that worked."""
+def page(results: Mapping[str, Mapping[str, Sequence[str]]], before: str = "") -> str:
+    """The page. results: by program and engine, the checks that worked. before: the page so far."""
     lines = []
     for program, client in read_clients().items():
+        head = f"| {client.versions} | {', '.join(client.checks)} |"
+        so_far = next((line for line in before.splitlines() if line.startswith(head)), None)
+        if program not in results and so_far is not None:
+            lines.append(f"{so_far}\n")
+            continue
         of_engines = (results.get(program, {}).get(engine) for engine in ENGINES)
         states = " | ".join("not run" if worked is None else _state(client, worked) for worked in of_engines)
-        lines.append(f"| {client.versions} | {', '.join(client.checks)} | {states} |\n")
+        lines.append(f"{head} {states} |\n")
     return HEAD + "".join(lines)
 
 

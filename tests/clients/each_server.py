@@ -15,3 +15,6 @@ for url in os.environ["BASE_URLS"].split():
     os.environ["BASE_URL"] = url
     sys.modules.pop("checks", None)  # it has the address of the server before
     runpy.run_path(sys.argv[1], run_name="__main__")
+
+sys.stdout.flush()
+os._exit(0)  # some SDKs leave threads behind that wait for minutes

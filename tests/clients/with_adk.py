@@ -25,9 +25,7 @@ def look_up(city: str) -> dict[str, str]:
 
 
 async def ask(agent_fields: dict[str, Any], text: str, mode: StreamingMode = StreamingMode.NONE) -> list[Any]:
-    model = LiteLlm(
-        f"openai/{MODEL}", api_base=V1, api_key="none", max_tokens=100, temperature=0.0, num_retries=0
-    )
+    model = LiteLlm(f"openai/{MODEL}", api_base=V1, api_key="none", max_tokens=100, temperature=0.0, num_retries=0)
     runner = InMemoryRunner(LlmAgent(name="a", model=model, instruction="Be short.", **agent_fields))
     session = await runner.session_service.create_session(app_name=runner.app_name, user_id="me")
     message = types.Content(role="user", parts=[types.Part(text=text)])

@@ -30,7 +30,17 @@ class Person(dspy.Signature):
 
 
 def model(**more: Any) -> dspy.LM:
-    return dspy.LM(NAME, api_base=V1, api_key="none", max_tokens=200, temperature=0.0, cache=False, num_retries=0, engine="litellm", **more)
+    return dspy.LM(
+        NAME,
+        api_base=V1,
+        api_key="none",
+        max_tokens=200,
+        temperature=0.0,
+        cache=False,
+        num_retries=0,
+        engine="litellm",
+        **more,
+    )
 
 
 def structured() -> None:

@@ -8,7 +8,8 @@ import tempfile
 from typing import Any
 
 from checks import MODEL, SCHEMA, V1, expect, run
-from inspect_ai import Task, eval
+from inspect_ai import Task
+from inspect_ai import eval as evaluate
 from inspect_ai.dataset import Sample
 from inspect_ai.model import ChatMessageTool, ChatMessageUser, GenerateConfig, Model, ResponseSchema, get_model
 from inspect_ai.scorer import includes
@@ -54,7 +55,7 @@ async def tools() -> None:
 
 def evaluation() -> None:
     samples = [Sample(input="Generate user info", target="a"), Sample(input="Who is it?", target="b")]
-    (log,) = eval(Task(dataset=samples, scorer=includes()), model=model(max_tokens=8), log_samples=True)
+    (log,) = evaluate(Task(dataset=samples, scorer=includes()), model=model(max_tokens=8), log_samples=True)
     expect(log.status == "success" and len(log.samples) == len(samples), log.error)
 
 

@@ -43,8 +43,16 @@ def tools() -> None:
         """Finds a place."""
         return f"{city} is sunny"
 
-    chain = model().conversation().chain(
-        "What is the weather in Rome?", tools=[look_up], stream=False, options={"max_tokens": 60, "temperature": 0}, key="none"
+    chain = (
+        model()
+        .conversation()
+        .chain(
+            "What is the weather in Rome?",
+            tools=[look_up],
+            stream=False,
+            options={"max_tokens": 60, "temperature": 0},
+            key="none",
+        )
     )
     expect(chain.text() is not None)
 

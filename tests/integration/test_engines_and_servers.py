@@ -109,6 +109,27 @@ def test_a_server_of_ours_takes_every_constraint_and_sampler(opened: Any, server
     assert [step.text for step in steps] == list(WISH[:3])
 
 
+NATIVE = {
+    "type": "object",
+    "properties": {"a": {"type": "integer"}, "b": {"enum": ["x", "y"]}},
+    "required": ["a", "b"],
+    "additionalProperties": False,
+}
+
+
+@pytest.mark.parametrize("server", [server for server in SERVERS if not server.endswith("OpenAI's")])
+def test_a_schema_is_left_to_a_server_of_ours(addresses: dict[str, str], server: str) -> None:
+    with espalier.load(engine="llama-server", url=addresses[server], schema_as="json_schema") as engine:
+        result = engine.generate("Hi", constraint=JsonSchema(NATIVE), max_tokens=60)
+        assert result.verdict is not None
+        assert result.verdict.valid, result.text
+        assert any("held by the server's own" in note for note in result.notes)
+    with served(make_app(engine=espalier.load(engine="llama-server", url=addresses[server]))) as url:
+        body = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 60, "json_schema": NATIVE}
+        reply = httpx2.post(f"{url}/v1/chat/completions", json=body, timeout=60)
+        assert json.loads(reply.json()["choices"][0]["message"]["content"]).keys() == {"a", "b"}
+
+
 def test_a_vocabulary_is_read_whole_whatever_the_limit_of_log_probabilities(addresses: dict[str, str]) -> None:
     engine = espalier.load(engine="llama-server", url=addresses["a model here"])
     theirs = fake_engine().engine.vocab

@@ -215,8 +215,8 @@ ANTHROPIC: dict[Any, ToolMode] = {"auto": "auto", "any": "required", "none": "no
 
 
 def read_choice(data: Any) -> ToolChoice:
-    """Read `"auto"`, `"required"`, `"none"`, a tool's name, OpenAI's `{"type": "function", ...}` (chat completions or
-    responses) and `{"type": "allowed_tools", ...}`, or Anthropic's objects. Raises InputError."""
+    """Read `"auto"`, `"required"` (Mistral's `"any"`), `"none"`, a tool's name, OpenAI's `{"type": "function", ...}`
+    (chat completions or responses) and `{"type": "allowed_tools", ...}`, or Anthropic's objects. Raises InputError."""
     if isinstance(data, ToolChoice):
         return data
     if data is None:
@@ -224,6 +224,8 @@ def read_choice(data: Any) -> ToolChoice:
     if isinstance(data, str):
         if data in get_args(ToolMode):
             return ToolChoice(mode=data)  # type: ignore[arg-type]  # one of them
+        if data == "any":  # Mistral's
+            return ToolChoice(mode=ANTHROPIC[data])
         if NAME.fullmatch(data):
             return ToolChoice(mode="required", names=(data,), single=True)
     elif isinstance(data, Mapping):

@@ -21,26 +21,26 @@ import pytest
 pytest.importorskip("fastapi")
 
 import espalier
-from tests.clients_page import AGAIN, ENGINES, PAGE, PROGRAMS, ROOT, page
+from tests.clients_page import AGAIN, ENGINES, ENVIRONMENTS, PAGE, PROGRAMS, ROOT, page
 from tests.server_app import make_app, served, settings
 
 SECONDS = 300
 pytestmark = pytest.mark.slow
 
 
-def installed() -> Path:
-    """The folder of the SDKs. Skips the test where they are not installed."""
+def installed(program: str) -> Path:
+    """The folder of a program's SDK. Skips the test where it is not installed."""
+    name = ENVIRONMENTS.get(program, "main")
     script = ROOT / "scripts" / "setup_clients.sh"
-    folder = Path(subprocess.run([script, "--where"], check=True, capture_output=True, text=True).stdout.strip())
+    folder = Path(subprocess.run([script, "--where", name], check=True, capture_output=True, text=True).stdout.strip())
     if not (folder / "complete").is_file():
-        pytest.skip("the SDKs are not installed: scripts/setup_clients.sh")
+        pytest.skip(f"the SDKs of {program} are not installed: scripts/setup_clients.sh {name}")
     return folder
 
 
 @pytest.fixture(scope="module")
 def urls(demo_engine: espalier.LoadedEngine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """A server for each engine that is here."""
-    installed()
     with contextlib.ExitStack() as stack:
         engines = {"transformers": demo_engine}
         if importlib.util.find_spec("llama_cpp") is not None:
@@ -113,7 +113,8 @@ def test_the_page_says_what_ran(request: pytest.FixtureRequest, urls: dict[str, 
     }
     path = request.config.getoption("--clients-page", default=None)
     if path is not None:
-        Path(path).write_text(page(results), encoding="utf-8")
+        before = Path(path).read_text(encoding="utf-8") if Path(path).is_file() else ""
+        Path(path).write_text(page(results, before), encoding="utf-8")
         return
     missing = {path.name for path in PROGRAMS.glob("with_*")} - ran.keys()
     if missing or len(urls) < len(ENGINES):
@@ -123,7 +124,7 @@ def test_the_page_says_what_ran(request: pytest.FixtureRequest, urls: dict[str, 
 
 def run(program: str, urls: list[str], cwd: Path) -> Ran:
     """The program against each server: a Python program in one process for all of them."""
-    folder = installed()
+    folder = installed(program)
     command = [str(folder / "venv" / "bin" / "python"), str(PROGRAMS / "each_server.py"), str(PROGRAMS / program)]
     runs = [" ".join(urls)]
     if program.endswith(".mjs"):
@@ -144,6 +145,7 @@ def run(program: str, urls: list[str], cwd: Path) -> Ran:
             "no_proxy": "127.0.0.1",
             "PYTHONPATH": str(PROGRAMS),
             "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+            "HF_HUB_OFFLINE": "0",  # it refuses servers of this machine too
         }
         found.add(
             subprocess.run(

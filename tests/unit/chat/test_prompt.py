@@ -162,6 +162,10 @@ def test_a_template_renders_the_same_tools_whatever_the_choice(source):
     assert len({render_prompt(source, [USER], tools=TOOLS, choice=choice) for choice in choices}) == 1
 
 
+def test_mistrals_any_is_a_required_call():
+    assert read_choice("any") == read_choice("required") == read_choice({"type": "any"})
+
+
 def test_the_choice_changes_only_the_end_of_the_text():
     prompts = [
         render_prompt(CHATML, [USER], tools=TOOLS, choice=choice, format=ARGS)

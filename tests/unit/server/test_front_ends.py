@@ -134,6 +134,7 @@ SENT = {
            "continue_": False, "chat_instruct_command": "Continue the chat dialogue below."},
     ),
     "KoboldCpp": (COMPLETIONS, KOBOLD_CPP),
+    "KoboldCpp, without log probabilities": (COMPLETIONS, KOBOLD_CPP | {"logprobs": False}),
     "KoboldCpp, chat": (CHAT, KOBOLD_CPP | {"logprobs": False}),
     "Open WebUI": (CHAT, OPEN_WEBUI),
     "LibreChat": (CHAT, LIBRE_CHAT),
@@ -141,6 +142,10 @@ SENT = {
     "Continue to llama-server": (LLAMA, {"n_predict": 4, "frequency_penalty": 0, "presence_penalty": 0, "min_p": 0,
                                          "mirostat": 0, "stop": ["x"], "top_k": 40, "top_p": 1, "temperature": 1}),
     "LM Studio": (CHAT, LM_STUDIO),
+    "Jan": (CHAT, OPENAI | {"n_predict": -1, "return_progress": True, "cache_prompt": True, "tools": [],
+                            "tool_choice": "auto", "timings_per_token": True, "reasoning_format": "auto"}),
+    "SillyTavern without reasoning": (LLAMA, SILLY_TAVERN | {"include_reasoning": False, "n_probs": 10,
+                                                             "post_sampling_probs": True, "logit_bias": []}),
     "TGI": (CHAT, TGI),
     "vLLM": (CHAT, VLLM),
     "vLLM, completions": (COMPLETIONS, VLLM | {"echo": False, "suffix": None}),
@@ -225,3 +230,20 @@ def test_samplers_that_are_not_here_are_skipped_and_named(
     warning = reply.headers.get("warning", "")
     assert all(repr(name) in warning for name in skipped)
     assert ("skipped" in warning) == bool(skipped)
+
+
+def test_a_budget_of_reasoning_that_does_not_bind_is_taken_and_named(http: TestClient) -> None:
+    """Claude Code sends one with every request, and llama-server takes it."""
+    body = {"max_tokens": 8, "messages": [{"role": "user", "content": "hi"}], "model": "fake"}
+    reply = http.post("/v1/messages", json=body | {"thinking": {"type": "enabled", "budget_tokens": 1024}})
+    assert reply.status_code == 200, reply.text
+    assert "budget_tokens is not less than max_tokens" in reply.headers["warning"]
+
+
+@pytest.mark.parametrize(("value", "count"), [(False, None), (True, 1), (2, 2)])
+def test_completions_take_a_flag_of_log_probabilities(http: TestClient, value: bool | int, count: int | None) -> None:
+    reply = http.post(COMPLETIONS, json=BODIES[COMPLETIONS][1] | {"logprobs": value})
+    assert reply.status_code == 200, reply.text
+    shown = reply.json()["choices"][0]["logprobs"]
+    assert (shown is None) == (count is None)
+    assert count is None or len(shown["top_logprobs"][0]) >= count

@@ -189,7 +189,6 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
     "a schema that is none": ({"tools": [{"name": "f", "input_schema": 3}]}, "tools[0].input_schema"),
     "a tool without a name": ({"tools": [{"input_schema": {}}]}, "tools[0].name"),
     "a choice of no tool": ({"tools": [TOOL], "tool_choice": {"type": "tool", "name": "x"}}, "tool_choice"),
-    "a thinking budget": ({"thinking": {"type": "enabled", "budget_tokens": 80}}, "thinking.budget_tokens"),
     "no thinking budget": ({"thinking": {"type": "enabled"}}, "thinking.budget_tokens"),
     "two formats": ({"output_format": FORMAT, "output_config": {"format": FORMAT}}, "output_format"),
     "a schema": (

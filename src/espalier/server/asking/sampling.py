@@ -101,6 +101,8 @@ def read_sampling(body: SharedBody) -> tuple[dict[str, Any], dict[str, Any], tup
             raise SamplingError(f"{name}: {theirs[name]} must be at least 0", hint="-1 for all that fit", field=name)
     if llamas.get("n_predict") == 0:
         llamas["n_predict"] = 1
+    elif llamas.get("n_predict") == -1 and theirs.keys() & {"max_tokens", "max_completion_tokens"}:
+        del llamas["n_predict"]  # all that fit within the other limit, as Jan sends it
     stops = theirs.get("stop")
     if isinstance(stops, list) and len(stops) > MAX_STOPS:
         raise BadRequest(f"stop: at most {MAX_STOPS} texts", field="stop")

@@ -73,6 +73,8 @@ HINTS: Mapping[str, Hint] = {
     "t_max_predict_ms": Hint("only llama-server's routes end a text at a late new line", NUMBER),
     "t_max_prompt_ms": Hint("REQUEST_SECONDS limits the time", NUMBER),
     "timings_per_token": Hint("only llama-server's routes, chat and completions have timings in each chunk", bool),
+    "return_progress": Hint("only llama-server's route /completion tells how far the prompt is", bool),
+    "include_reasoning": Hint("the text behind a plain prompt is shown whole", bool),
     # Ollama
     "options.num_keep": Hint("a prompt is never shifted", int),
     **{
@@ -144,7 +146,6 @@ REFUSED: Mapping[str, UnsupportedField] = {
     "no_stop_trim": UnsupportedField(idle=(False,), why="the output never includes the stop text"),
     "detokenize": UnsupportedField(idle=(True,), why="the output is text"),
     "truncate_prompt_tokens": UnsupportedField(why="the server setting MAX_INPUT_TOKENS does this"),
-    "include_reasoning": UnsupportedField(idle=(True,), why=_WHOLE_TEXT),
     "separate_reasoning": UnsupportedField(idle=(True, False), why=_WHOLE_TEXT),
     "thinking_token_budget": UnsupportedField(why=_TEMPLATE),
     "guided_whitespace_pattern": UnsupportedField(why="use `espalier.constraint` with its `whitespace`"),
@@ -159,7 +160,6 @@ REFUSED: Mapping[str, UnsupportedField] = {
     "n_probs": UnsupportedField(idle=(0,), why="use `logprobs` and `top_logprobs`"),
     "post_sampling_probs": UnsupportedField(idle=(False,), why=_ROUTE),
     "return_tokens": UnsupportedField(idle=(False,), why="use `return_token_ids`"),
-    "return_progress": UnsupportedField(idle=(False,), why=_ROUTE),
     "response_fields": UnsupportedField(idle=([],), why=_ROUTE),
     "lora": UnsupportedField(idle=([],), why="there are no adapters"),
     "reasoning_format": UnsupportedField(idle=("auto", "none", "raw", "deepseek", "deepseek-legacy"), why=_WHOLE_TEXT),

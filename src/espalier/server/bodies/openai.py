@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, Field, create_model
+from pydantic import BaseModel, BeforeValidator, Field, create_model
 
 from espalier.decoding.options import OPTIONS as DECODING
 from espalier.engines.request_options import OPTIONS as REQUEST
@@ -230,11 +230,16 @@ class ChatBody(ReasoningFields, SharedBody):
         return fields, told
 
 
+def _count_of(value: Any) -> Any:
+    """A number of candidates where a front end says only whether it wants some, as llama-server reads it."""
+    return (1 if value else None) if isinstance(value, bool) else value
+
+
 class CompletionBody(SharedBody):
     """prompt: texts, or token ids, which are used unchanged. suffix: the text behind the gap that is to be filled."""
 
     prompt: str | Texts | Ids | Annotated[list[Ids], Field(fail_fast=True)]
-    logprobs: int | None = Field(default=None, ge=0)
+    logprobs: Annotated[int | None, BeforeValidator(_count_of)] = Field(default=None, ge=0)
     echo: bool | None = None
     timings_per_token: bool | None = None
     suffix: str | None = None

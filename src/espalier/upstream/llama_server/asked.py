@@ -15,7 +15,7 @@ from espalier.engines.base import Event, FinishEvent
 from espalier.engines.local.turns import PreparedTurn
 from espalier.errors import EspalierError, UpstreamError
 from espalier.upstream.llama_server.native_schema import OWN_LAYOUT, check_native
-from espalier.upstream.llama_server.proof import Proofs
+from espalier.upstream.llama_server.proof import OWN_SCHEMA, Proofs
 from espalier.upstream.safety import SentConstraint
 
 SCHEMA_AS = "gbnf"
@@ -75,10 +75,12 @@ def _native(spec: JsonSchema, compiler: Compiler, proofs: Proofs) -> ServerReque
     left = [entry.pointer for entry in check_native(spec).by_verdict("checked")]
     schema = spec.explicit().schema
     grammar = proofs.schema(schema)
-    follows = None if grammar.startswith(LLGUIDANCE) else _parse_grammar(grammar, compiler)
+    is_ours = grammar.startswith(OWN_SCHEMA)
+    follows = None if is_ours or grammar.startswith(LLGUIDANCE) else _parse_grammar(grammar, compiler)
     notes: tuple[str, ...] = (f"json_schema is held by the server's own grammar: {OWN_LAYOUT}",)
     if follows is None:
-        notes += ("the server holds schemas with LLGuidance: the text is judged when it is complete",)
+        holder = "as espalier does" if is_ours else "with LLGuidance"
+        notes += (f"the server holds schemas {holder}: the text is judged when it is complete",)
     if left:
         notes += (f"the server may not hold {', '.join(left)}: the verdict says whether the text does",)
     return ServerRequest(

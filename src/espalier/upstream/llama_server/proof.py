@@ -20,6 +20,7 @@ from espalier.upstream.llama_server.client import LlamaServer
 CANARY_BIAS = 10_000.0
 """Added to the logit of a token that the grammar refuses: without the grammar it would be taken for certain."""
 MOST_PROVED = 256  # grammars that are remembered as enforced
+OWN_SCHEMA = "json_schema "
 BEGINS_JSON = frozenset(b' \t\n\r{["-0123456789tfn')
 
 
@@ -88,7 +89,10 @@ class Proofs:
 
 
 def used_grammar(said: Mapping[str, Any]) -> str | None:
-    """The grammar that a reply names as the one that was used."""
+    """The grammar that a reply names as the one that was used; for a schema that a server of ours holds, which makes no
+    grammar of it, OWN_SCHEMA and the schema."""
     settings = said.get("generation_settings")
     grammar = settings.get("grammar") if isinstance(settings, Mapping) else None
+    if grammar == "" and isinstance(settings, Mapping) and settings.get("json_schema") is not None:
+        return OWN_SCHEMA + json.dumps(settings["json_schema"])
     return grammar if isinstance(grammar, str) else None

@@ -126,6 +126,6 @@ def _thinking_fields(body: MessagesBody, warnings: list[str]) -> Json:
     if thinking is not None and thinking.type == "enabled" and budget is None:
         raise BadRequest("thinking needs budget_tokens", field="thinking.budget_tokens")
     if budget is not None and body.max_tokens is not None and budget >= body.max_tokens:
-        raise BadRequest("budget_tokens must be less than max_tokens", field="thinking.budget_tokens")
+        warnings.append("thinking.budget_tokens is not less than max_tokens, which ends the reasoning before it does")
     fields: Json = {} if thinking is None else {"thinking": {"type": thinking.type, "budget_tokens": budget}}
     return fields if effort is None else {**fields, "reasoning_effort": effort}
