@@ -33,11 +33,11 @@ from espalier.sampling.config import SamplingConfig
 from espalier.sampling.presets.spec import Preset
 
 HELP = """\
-/schema SCHEMA   valid under a JSON Schema     /json            any JSON object
-/regex PATTERN   matches the expression        /choice A B ...  one of these
-/grammar FILE    in a GBNF grammar             /free            no constraint
-/system TEXT     set it, and start anew        /reset           forget the messages
-/strategy NAME   how constraints are applied   /trace FILE      write the last trace
+/schema SCHEMA   valid under a schema   /json            any JSON object
+/regex PATTERN   what it matches        /choice A B ...  one of these
+/grammar FILE    in a GBNF grammar      /free            no constraint
+/system TEXT     set it, start anew     /reset           forget the messages
+/strategy NAME   how to constrain       /trace FILE      write the last trace
 /quit            leave (or Ctrl-D)"""
 
 

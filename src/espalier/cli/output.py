@@ -133,7 +133,7 @@ def write_file(path: Path, text: str, *, force: bool = False) -> None:
             file.write(text)
     except FileExistsError as error:
         raise InputError(
-            f"{path} exists already", hint="--force overwrites it, --output writes another", field="output"
+            f"{path} exists already", hint="--force overwrites it; or name another file", field="output"
         ) from error
     except OSError as error:
         raise OutputError(f"cannot write {path}: {error.strerror or error}") from error

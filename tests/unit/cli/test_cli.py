@@ -93,7 +93,7 @@ FAULTS = {
     "a model without a name": (["-m", "", "hi"], "empty"),
     "a missing grammar": (["--grammar", "nope.gbnf", "hi"], "nope.gbnf: No such file"),
     "a bad grammar": (["--grammar", "bad.gbnf", "hi"], "line 2"),
-    "constraints that contradict": (["--json-object", "--regex", "a", "hi"], "regex and all_of[1].json_object"),
+    "constraints that contradict": (["--json-object", "--regex", "a", "hi"], "--regex and --json-object"),
     "max tokens 0": (["--max-tokens", "0", "hi"], "--max-tokens: 0 must be at least 1"),
     "max tokens that is no number": (["--max-tokens", "many", "hi"], "--max-tokens"),
     "a temperature below 0": (["--temperature", "-1", "hi"], "temperature"),
@@ -105,7 +105,7 @@ FAULTS = {
         "maximum context length is 4096 tokens: the prompt has 5008 tokens",
     ),
     "a trace of an unknown kind": (["--trace", "t.pdf", "hi"], ".html or .json"),
-    "a trace in a folder that is not there": (["--trace", "no/such/t.html", "hi"], "there is no folder"),
+    "a trace in a folder that cannot be made": (["--trace", "bad.gbnf/t.html", "hi"], "cannot be made"),
     "a trace that is a folder": (["--trace", "folder.html", "hi"], "is a folder"),
     "an unknown flag": (["--nope", "hi"], "--nope"),
 }

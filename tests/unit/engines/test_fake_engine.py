@@ -166,7 +166,7 @@ def test_the_context_limits_the_output_to_the_last_token_that_fits():
     ("options", "error", "words"),
     [
         ({"constraint": espalier.JsonObject(), "ignore_eos": True}, InputError, "ignore_eos"),
-        ({"constraint": {"type": "object"}}, InputError, "Spec"),
+        ({"constraint": 5}, InputError, "Spec"),
         ({"strategy": "nope"}, UnknownName, "mask"),
         ({"trace": "some"}, InputError, "trace level"),
         ({"trace_top_k": -1}, InputError, "trace_top_k"),
