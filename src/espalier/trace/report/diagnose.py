@@ -58,11 +58,7 @@ Rule = Callable[[Trace], Iterator[Finding]]
 
 def diagnose(trace: Trace) -> list[Finding]:
     """All findings: faults first, then costs, then notes; each group in the order of the text."""
-    findings = [
-        replace(finding, remedies=fit(finding.remedies, trace))
-        for rule in RULES
-        for finding in rule(trace)
-    ]
+    findings = [replace(finding, remedies=fit(finding.remedies, trace)) for rule in RULES for finding in rule(trace)]
     order = ("fault", "cost", "note")
     return sorted(findings, key=lambda finding: (order.index(finding.severity), finding.steps[:1] or (math.inf,)))
 
@@ -264,7 +260,9 @@ def _one_place(trace: Trace) -> Iterator[Finding]:
         return
     is_container = any(other != path and other.startswith(f"{path}/") for other in table)
     name = f"the keys and punctuation of {path or 'the document'}" if is_container else path
-    advice = (f.RENAME_KEYS, f.OWN_ORDER, f.NATURAL_LAYOUT) if is_container else widen(trace, path, _wish_at(trace, path))
+    advice = (
+        (f.RENAME_KEYS, f.OWN_ORDER, f.NATURAL_LAYOUT) if is_container else widen(trace, path, _wish_at(trace, path))
+    )
     yield Finding(
         code="one_place",
         severity="cost",
