@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from espalier.sampling.config import SAMPLERS
+from espalier.sampling.samplers.registry import SAMPLERS
 from espalier.schema.pointers import dereference, split
 from espalier.trace.paths import JSON_KINDS, member_specs
 from espalier.trace.records import Trace
