@@ -34,7 +34,9 @@ def form_schema() -> str:
 def build_example(engine: Any) -> dict[str, Any]:
     """The example as JSON. engine: of the demo model."""
     common = {"seed": SEED, "max_tokens": 200}
-    constrained = engine.generate(PROMPT, constraint=espalier.JsonSchema(json.loads(form_schema())), trace="steps", **common)
+    constrained = engine.generate(
+        PROMPT, constraint=espalier.JsonSchema(json.loads(form_schema())), trace="steps", **common
+    )
     free = engine.generate(PROMPT, **common)
     trace = constrained.trace.to_json()
     for step in trace["steps"]:

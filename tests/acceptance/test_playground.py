@@ -4,8 +4,6 @@ fields, keys, kept traces, the keyboard, narrow screens; no console error, and n
 from __future__ import annotations
 
 import asyncio
-import importlib.util
-import json
 import re
 import threading
 from pathlib import Path
@@ -25,8 +23,7 @@ from tests.server_app import fake_engine, make_app, served, settings
 __all__ = ["browser"]  # a fixture
 
 pytestmark = in_chromium
-ROOT = Path(__file__).resolve().parents[2]
-DEMO, PAGES, SCRIPTS = ROOT / "models" / "demo", ROOT / "src" / "espalier" / "pages", ROOT / "scripts"
+DEMO = Path(__file__).resolve().parents[2] / "models" / "demo"
 KEY = "sk-a-key-for-tests"
 HOSTILE = '<script>alert(1)</script><img src=x onerror=alert(2)>\u202eabc\u200bd\x1b[31m é {"a": 1}'
 
@@ -147,7 +144,7 @@ def test_every_kind_of_constraint_is_generated_with_its_example(demo, visit, kin
     verdict = page.locator("#stats .stat").first.inner_text()
     assert re.search(r"in total: (negligible|mild|strong|extreme)", page.inner_text("#stats"))
     assert ("Valid" in verdict) == (kind not in ("none", "grammar"))
-    assert page.inner_text("#text").strip()
+    assert page.inner_text("#calls" if kind == "tools" else "#text").strip()
     if kind != "none":
         page.locator("#tokens .forb").first.click()
         said = page.inner_text("#panel")
@@ -488,104 +485,3 @@ def test_with_and_without_in_one_click_then_a_conversation_and_a_link_that_holds
     again.click("#turns button")
     assert again.input_value("#prompt") == "Generate user info"
     assert again.is_hidden("#talk")
-
-
-def test_it_opens_with_a_finished_example_and_says_what_is_seen(serve, visit):
-    page = visit(serve("Hello"))
-    page.wait_for_selector("#tokens [data-i]")
-    note = page.inner_text("#example-note")
-    assert note.startswith("An example, recorded with the small demo model")
-    assert "✓ Valid" in page.inner_text("#stats")
-    assert json.loads(page.inner_text("#text"))["name"] == "Sofia Reyes"
-    assert page.inner_text("#free-text").startswith("Sure! Here is the JSON")
-    assert page.inner_text("#parted").startswith("They part at the first token: the model wanted Sure")
-    assert page.input_value("#seed") == "6"
-    page.select_option("#kind", "none")
-    page.fill("#temperature", "0")
-    generate(page)
-    assert page.is_hidden("#example-note")
-    assert page.inner_text("#text") == "Hello"
-
-
-@pytest.mark.slow
-def test_the_example_is_what_the_demo_model_writes():
-    example = json.loads((PAGES / "example.json").read_text("utf-8"))
-    spec = importlib.util.spec_from_file_location("playground_example", SCRIPTS / "playground_example.py")
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
-    with espalier.load(str(DEMO)) as engine:
-        made = script.build_example(engine)
-    assert made["text"] == example["text"]
-    assert made["free"] == example["free"]
-    assert made["text"] != made["free"]["text"]
-    assert [step["token"]["id"] for step in made["steps"]] == [step["token"]["id"] for step in example["steps"]]
-    assert made["steps"][0].keys() == example["steps"][0].keys()
-
-
-def test_with_and_without_says_that_they_agree_where_the_texts_are_equal(serve, visit):
-    page = visit(serve("yes"))
-    page.select_option("#kind", "choice")
-    page.fill("#editor", "yes\nno")
-    page.fill("#temperature", "0")
-    page.click("#both")
-    done(page)
-    assert page.inner_text("#text") == page.inner_text("#free-text") == "yes"
-    said = page.inner_text("#parted")
-    assert said.startswith("They agree: ")
-    assert "pushed" not in said
-
-
-def test_bans_and_safety_are_in_the_form_and_in_its_link(serve, visit):
-    address = serve("a fox")
-    page = visit(address)
-    sent = []
-    page.on("request", lambda r: sent.append(r.post_data_json) if r.method == "POST" else None)
-    page.select_option("#kind", "none")
-    assert page.is_disabled("#both")
-    page.click("#ban-box summary")
-    page.fill("#bans", "fox\ncat")
-    page.select_option("#safety", "standard")
-    page.fill("#max_tokens", "8")
-    assert page.is_enabled("#both")
-    page.click("#both")
-    done(page)
-    held, free = sorted(sent, key=lambda one: "bad_words" not in one)
-    assert held["bad_words"] == ["fox", "cat"]
-    assert held["espalier"]["safety"] == "standard"
-    assert "bad_words" not in free
-    assert "safety" not in free.get("espalier", {})
-    assert "fox" not in page.inner_text("#text")
-    page.click("#link")
-    again = page.context.new_page()
-    again.goto(page.url)
-    again.wait_for_selector("#server b")
-    assert again.input_value("#bans") == "fox\ncat"
-    assert again.input_value("#safety") == "standard"
-    assert again.is_visible("#bans")
-
-
-def test_an_old_verdict_goes_when_the_form_has_an_error(serve, visit):
-    page = visit(serve("Hello"))
-    page.wait_for_selector("#stats:has-text('Valid')")
-    page.fill("#temperature", "warm")
-    page.click("#go")
-    playwright.expect(page.locator("#temperature-fault")).to_have_text("Temperature is a number.")
-    assert page.is_hidden("#stats")
-    assert "Valid" not in page.inner_text(".output")
-
-
-def test_recent_traces_show_prompt_and_output_and_deleting_asks(serve, visit):
-    page = visit(serve("Hello there"))
-    page.select_option("#kind", "none")
-    page.fill("#prompt", "Greet <b>me</b>")
-    page.fill("#temperature", "0")
-    generate(page)
-    page.wait_for_selector("#traces li")
-    assert page.inner_text("#traces .heads") == "Greet <b>me</b> → Hello there"
-    page.click("#traces button:text-is('Delete')")
-    assert page.evaluate("document.activeElement.textContent") == "Keep"
-    page.click("#traces button:text-is('Keep')")
-    assert page.locator("#traces li").count() == 1
-    assert page.is_hidden("#traces .asks")
-    delete(page)
-    page.wait_for_selector("#recent-note:has-text('None yet')")

@@ -454,8 +454,13 @@ def test_the_list_of_a_summary_trace_is_laid_out_as_that_of_its_steps(open_page)
     lefts = []
     for steps in (data["steps"], []):
         page = open_page(render(data | {"steps": steps}))
-        lefts.append([page.locator(f"#worst li:nth-child(2) {part}").bounding_box()["x"] for part in (".chip", ".at", ".where")])
-        rights = {round(box["x"] + box["width"]) for box in map(lambda one: one.bounding_box(), page.locator("#worst .cost").all())}
+        lefts.append(
+            [page.locator(f"#worst li:nth-child(2) {part}").bounding_box()["x"] for part in (".chip", ".at", ".where")]
+        )
+        rights = {
+            round(box["x"] + box["width"])
+            for box in (cost.bounding_box() for cost in page.locator("#worst .cost").all())
+        }
         assert len(rights) == 1, "the costs are a column"
     assert lefts[0][0] < lefts[0][1] < lefts[0][2]
     assert lefts[1][0] < lefts[1][1] < lefts[1][2]

@@ -28,17 +28,21 @@ def render(report: Mapping[str, Any], *, title: str = "Batch report", traces: st
         return Markup(' <a href="{}">trace</a>').format(traces.format(id=trace_id))
 
     template = files("espalier.pages").joinpath("batch.html").read_text("utf-8")
-    return Environment(autoescape=True, undefined=StrictUndefined).from_string(template).render(
-        title=title,
-        style=style(),
-        policy=policy(),
-        report=report,
-        sentence=sentence(report),
-        tiles=_tiles(report),
-        has_traces=any("trace_id" in item for item in report["outliers"]),
-        trace=trace,
-        words=words_of,
-        many=_many,
+    return (
+        Environment(autoescape=True, undefined=StrictUndefined)
+        .from_string(template)
+        .render(
+            title=title,
+            style=style(),
+            policy=policy(),
+            report=report,
+            sentence=sentence(report),
+            tiles=_tiles(report),
+            has_traces=any("trace_id" in item for item in report["outliers"]),
+            trace=trace,
+            words=words_of,
+            many=_many,
+        )
     )
 
 

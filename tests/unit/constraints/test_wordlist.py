@@ -205,6 +205,24 @@ def test_explain_names_the_list():
     assert blame.rule == "the list es"
 
 
+@pytest.mark.parametrize(
+    ("before", "token", "reason"),
+    [
+        ("", "fox", "“fox” is not in the list"),
+        ("the", " fox", "“fox” is not in the list"),
+        ("the ca", "r", "“r” continues no word of the list"),
+    ],
+)
+def test_a_word_that_the_list_lacks_is_named(before, token, reason):
+    tokens = (*(bytes([byte]) for byte in range(256)), b" fox", b"fox", b"")
+    vocab = Vocab(tokens=tokens, eos_ids=(258,), special_texts={258: "<end>"}, width=259)
+    matcher = Compiler(vocab).compile(Wordlist(["the", "cat"])).matcher()
+    for byte in before.encode():
+        matcher.advance(byte)
+    number = {" fox": 256, "fox": 257}.get(token, ord(token[0]))
+    assert matcher.explain(number).reason == reason
+
+
 def test_an_edited_list_counts_without_a_restart(tmp_path):
     (tmp_path / "xx.txt").write_text("uno\n", encoding="utf-8")
     compiler = Compiler(Vocab.bytes(), folders=Folders(wordlists=tmp_path))

@@ -220,4 +220,4 @@ def test_the_content_pass_rate_counts_every_check_of_content(check: str) -> None
     result = CaseResult(case=TestCase(name="c", prompt="p"), samples=(bad, Sample(output="y")))
     assert result.summary.content_pass_rate == 0.5
     assert "Content Pass Rate: 50.0%" in str(result)
-    assert "<td data-name=\"content\">50.0%</td>" in report_page(Report(model="m", results=(result,)))
+    assert '<td data-name="content">50.0%</td>' in report_page(Report(model="m", results=(result,)))

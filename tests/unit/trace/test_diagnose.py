@@ -252,7 +252,9 @@ def test_a_top_choice_that_is_blocked_at_the_first_token_names_its_remedies():
 def test_a_tax_that_sits_in_one_place_names_the_place_and_its_remedies(place, code):
     document = ['{"', "na", "me", '": "', "Ada", '", "age": ', "3", "}"]
     schema = {"kind": "json_schema", "schema": {"properties": {"name": {"enum": ["Bob"]}}}}
-    found = diagnose(trace([step(one, tax=2.5 if one == place else 0.1) for one in document] + [END], constraint=schema))
+    found = diagnose(
+        trace([step(one, tax=2.5 if one == place else 0.1) for one in document] + [END], constraint=schema)
+    )
     (one,) = [one for one in found if one.code == "one_place"]
     assert one.evidence["path"] == ("" if place == "na" else "/name")
     assert code in [remedy.action for remedy in one.remedies]
@@ -273,7 +275,9 @@ def test_a_tax_that_sits_in_one_place_names_the_place_and_its_remedies(place, co
 )
 def test_the_remedy_for_an_expensive_value_is_one_that_its_schema_has_room_for(schema, said):
     document = ['{"', "name", '": "', "red", '"', "}"]
-    steps = [step(one, wish=("Ada", 0.9) if one == "red" else None, tax=3.0 if one == "red" else 0.1) for one in document]
+    steps = [
+        step(one, wish=("Ada", 0.9) if one == "red" else None, tax=3.0 if one == "red" else 0.1) for one in document
+    ]
     whole = {"properties": {"name": schema}, "$defs": {"colour": {"enum": ["red"]}}}
     found = diagnose(trace([*steps, END], constraint={"kind": "json_schema", "schema": whole}))
     (one,) = [one for one in found if one.code == "one_place"]

@@ -87,7 +87,7 @@ def _hash(text: str) -> str:
 
 
 def api_page(document: Mapping[str, Any], *, root: str) -> str:
-    """document: the OpenAPI document. root: the address of the server as a reader's shell names it. Chat comes first."""
+    """The page, chat first. document: the OpenAPI document. root: the server's address as a reader's shell names it."""
     groups: dict[str, list[str]] = {}
     paths = sorted(document["paths"].items(), key=lambda route: route[0] != CHAT)
     for path, item in paths:
@@ -144,10 +144,13 @@ def _form(path: str, method: str) -> str:
     body = ""
     if method == "post":
         text = json.dumps(EXAMPLES[path], indent=1)
-        body = f'<textarea aria-label="Body" spellcheck="false" rows="{text.count(chr(10)) + 1}">{escape(text)}</textarea>'
+        body = (
+            f'<textarea aria-label="Body" spellcheck="false" rows="{text.count(chr(10)) + 1}">{escape(text)}</textarea>'
+        )
     address = escape(path.removeprefix("/"), quote=True)
     return (
-        f'<details class="try"><summary>Try it</summary><form data-path="{address}" data-method="{method.upper()}">{body}'
+        '<details class="try"><summary>Try it</summary>'
+        f'<form data-path="{address}" data-method="{method.upper()}">{body}'
         '<button type="submit">Send</button><span class="note" role="status"></span>'
         '<pre tabindex="0" hidden></pre></form></details>'
     )

@@ -59,7 +59,7 @@ router = APIRouter(tags=["traces"])
 
 @router.get("/traces", responses=documented(*STATUSES), openapi_extra={"parameters": LIST_PARAMETERS})
 async def list_traces(request: Request) -> Response:
-    """The caller's traces, newest first, without their steps."""
+    """The caller's traces, newest first, without their steps; `prompt` and `text` are the beginnings of both."""
     limit, after = page_limit(request.query_params.get("limit")), request.query_params.get("after")
 
     def work(store: TraceStore, caller: str) -> bytes:

@@ -47,6 +47,7 @@ PLACE_NATS = 2.0
 SHOWN = 8
 LAST_WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*$")
 LEAST_LETTERS = 3
+LONGEST_WORD = 80
 SHOWN_WORDS = 3
 """Words named as missing in a word list: of so many letters, since one token may be the beginning of a word."""
 MARKERS = frozenset(text.encode() for style in REASONING.values() for text in (style.start, style.end))
@@ -58,11 +59,7 @@ Rule = Callable[[Trace], Iterator[Finding]]
 
 def diagnose(trace: Trace) -> list[Finding]:
     """All findings: faults first, then costs, then notes; each group in the order of the text."""
-    findings = [
-        replace(finding, remedies=fit(finding.remedies, trace))
-        for rule in RULES
-        for finding in rule(trace)
-    ]
+    findings = [replace(finding, remedies=fit(finding.remedies, trace)) for rule in RULES for finding in rule(trace)]
     order = ("fault", "cost", "note")
     return sorted(findings, key=lambda finding: (order.index(finding.severity), finding.steps[:1] or (math.inf,)))
 
@@ -267,7 +264,9 @@ def _one_place(trace: Trace) -> Iterator[Finding]:
         return
     is_container = any(other != path and other.startswith(f"{path}/") for other in table)
     name = f"the keys and punctuation of {path or 'the document'}" if is_container else path
-    advice = (f.RENAME_KEYS, f.OWN_ORDER, f.NATURAL_LAYOUT) if is_container else widen(trace, path, _wish_at(trace, path))
+    advice = (
+        (f.RENAME_KEYS, f.OWN_ORDER, f.NATURAL_LAYOUT) if is_container else widen(trace, path, _wish_at(trace, path))
+    )
     yield Finding(
         code="one_place",
         severity="cost",
@@ -302,10 +301,10 @@ def _unlisted_words(trace: Trace) -> Iterator[Finding]:
     for step in trace.steps:
         if step.pre_masking and _forbidden(step) and _wish(step).prob >= LIKELY:
             wanted = text + _wish(step).bytes.decode("utf-8", "replace")
-            word = LAST_WORD.search(wanted)
-            if word and word.end() - word.start() >= LEAST_LETTERS:
-                words.setdefault(word[0], []).append(step.step)
-        text += step.bytes.decode("utf-8", "replace")
+            match = LAST_WORD.search(wanted)
+            if match and len(match[0]) >= LEAST_LETTERS:
+                words.setdefault(match[0], []).append(step.step)
+        text = (text + step.bytes.decode("utf-8", "replace"))[-LONGEST_WORD:]
     for word, steps in list(words.items())[:SHOWN_WORDS]:
         yield Finding(
             code="word_not_listed",

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from espalier.sampling.config import SAMPLERS
+from espalier.sampling.samplers.registry import SAMPLERS
 from espalier.schema.pointers import dereference, split
 from espalier.trace.paths import JSON_KINDS, member_specs
 from espalier.trace.records import Trace
@@ -93,7 +93,7 @@ def widen(trace: Trace, path: str, wish: str | None) -> tuple[Remedy, ...]:
 
 
 def _schemas_at(schema: Any, document: Any, steps: Sequence[str], depth: int = 0) -> Iterator[Mapping[str, Any]]:
-    """The subschemas that speak of the value at the end of the steps. depth: of branches, which may lead in a circle."""
+    """The subschemas that speak of the value at the end of the steps. depth: of branches, which may run in a circle."""
     schema = dereference(schema, document)
     if not isinstance(schema, Mapping) or depth > MAX_DEPTH:
         return
