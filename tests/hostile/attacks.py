@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.hostile import bodies
 from tests.hostile.bodies import GRAMMARS, LARGE, REGEXES, SCHEMAS, bias, text_of
-from tests.hostile.sockets import Behaviour, leaves, locked_store, plain, raw, reads_own_traces, slow_reader
+from tests.hostile.sockets import Behaviour, idlers, leaves, locked_store, plain, raw, reads_own_traces, slow_reader
 
 PLAIN = {"prompt": "Once upon a time", "max_tokens": 40}
 CHAT = {"messages": [{"role": "user", "content": "Generate user info"}], "max_tokens": 60}
@@ -50,6 +50,7 @@ def _head(extra: bytes, path: bytes = b"/version") -> bytes:
     return b"GET " + path + b" HTTP/1.1\r\nhost: localhost\r\n" + extra + b"connection: close\r\n\r\n"
 
 
+PAGE = {"origin": "https://evil.example", "sec-fetch-site": "cross-site"}
 DOUBLING = bodies.doubling(20)
 HEAVY = [{"kind": "regex", "pattern": f"(?:[a-z]{{{n}}})*(a|b)*a(a|b){{12}}"} for n in (31, 37, 41)]
 TOOLS = [
@@ -341,7 +342,51 @@ ATTACKS: tuple[Attack, ...] = (
         behaves=slow_reader(2.0),
         count=4,
     ),
+    Attack(name="connection: 1,500 that say nothing", behaves=idlers(250, waits=2.5), count=6),
+    # Outsiders: pages of other origins, and names that lead here.
+    Attack(
+        name="origin: a page that uploads",
+        path="/v1/files",
+        body=lambda: bodies.form(b'{"custom_id": "a"}'),
+        headers=PAGE | {"content-type": "multipart/form-data; boundary=x"},
+        count=10,
+        times=20,
+    ),
+    Attack(
+        name="origin: a page that asks as text",
+        body=_asked(max_tokens=400),
+        headers=PAGE | {"content-type": "text/plain"},
+        count=10,
+        times=20,
+    ),
+    Attack(
+        name="origin: a name without a dot",
+        path="/v1/models",
+        method="GET",
+        headers={"host": "evil"},
+        count=10,
+        times=20,
+    ),
+    # Uploads: what is over the quota of a key, and forms that are none.
+    *_of(
+        "upload",
+        {"files of 10 MB": 10_000_000, "files of nothing": 1},
+        lambda size: bodies.form(b"x" * size),
+        path="/v1/files",
+        headers={"content-type": "multipart/form-data; boundary=x"},
+        count=6,
+        times=20,
+    ),
+    Attack(
+        name="upload: a boundary of 60,000 bytes",
+        path="/v1/files",
+        body=lambda: b"--b",
+        headers={"content-type": "multipart/form-data; boundary=" + "b" * 60_000},
+        count=6,
+        times=20,
+    ),
     # Other routes.
+    Attack(name="route: slots", path="/slots", method="GET", count=10, times=20),
     Attack(name="route: metrics", path="/metrics", method="GET", count=10, times=20),
     Attack(name="route: the OpenAPI document", path="/openapi.json", method="GET", count=10, times=10),
     Attack(name="route: the playground", path="/", method="GET", count=10, times=20),

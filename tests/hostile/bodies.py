@@ -191,6 +191,13 @@ GRAMMARS: dict[str, str] = {
 }
 
 
+def form(data: bytes, boundary: str = "x") -> bytes:
+    """A form that uploads a file."""
+    head = f'--{boundary}\r\ncontent-disposition: form-data; name="purpose"\r\n\r\nbatch\r\n--{boundary}\r\n'
+    file = 'content-disposition: form-data; name="file"; filename="a.jsonl"\r\n\r\n'
+    return f"{head}{file}".encode() + data + f"\r\n--{boundary}--\r\n".encode()
+
+
 def text_of(size: int, piece: str = "All work and no play makes Jack a dull boy. ") -> str:
     return (piece * (size // len(piece) + 1))[:size]
 

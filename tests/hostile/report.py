@@ -114,7 +114,7 @@ class Run:
 
 @contextmanager
 def server_for(folder: Path, model: str, *, keys: bool) -> Iterator[ServerProcess]:
-    env = {"DRAIN_SECONDS": str(DRAIN), "LOG_LEVEL": "ERROR"}
+    env = {"DRAIN_SECONDS": str(DRAIN), "LOG_LEVEL": "ERROR", "UPLOAD_BYTES_PER_KEY": "50000000"}
     if keys:
         (folder / "keys.toml").write_text(KEYS, encoding="utf-8")
         env["API_KEYS_FILE"] = str(folder / "keys.toml")

@@ -86,6 +86,33 @@ def raw(sent: bytes, *, drips: bytes = b"", waits: float = 5.0, closes: bool = F
     return behave
 
 
+def idlers(count: int, waits: float) -> Behaviour:
+    """Open so many connections at once, send nothing, and hold those that the server leaves open. Returns how many it
+    does."""
+
+    def behave(shot: Shot) -> int | None:
+        with contextlib.ExitStack() as stack:
+            held = []
+            for _ in range(count):
+                with contextlib.suppress(OSError):
+                    connection = socket.create_connection((shot.host, shot.port), timeout=TIMEOUT)
+                    held.append(stack.enter_context(connection))
+            shot.over.wait(waits)
+            return sum(_is_open(connection) for connection in held)
+
+    return behave
+
+
+def _is_open(connection: socket.socket) -> bool:
+    connection.settimeout(0)
+    try:
+        return connection.recv(1) != b""
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+
+
 def reads_own_traces(suffix: str, readers: int) -> Behaviour:
     """Make a trace of a thousand steps, and read it many times at once."""
 

@@ -31,6 +31,10 @@ SHORT = (
     "traces: into a locked store",
     "connection: leaves while compiling",
     "connection: half closed",
+    "connection: 1,500 that say nothing",
+    "origin: a page that uploads",
+    "upload: files of 10 MB",
+    "upload: a boundary of 60,000 bytes",
     "words: a language of 5000 letters",
 )
 ENDING_SECONDS = 60

@@ -67,8 +67,9 @@ def test_a_full_folder_of_uploads_is_said_over_http_and_nothing_is_left_there(di
             return web.post("/v1/files", files={"file": ("in.jsonl", content)}, data={"purpose": "batch"})
 
         reply = post(bytes(20 * MIB))
-        assert reply.status_code == 500, reply.text
+        assert reply.status_code == 507, reply.text
         assert "No space left" in reply.text
+        assert str(disk) not in reply.text
         assert list(disk.iterdir()) == []
         assert web.get("/v1/files").json()["data"] == []
         kept = post(bytes(MIB))

@@ -225,6 +225,9 @@ class ServerSettings:
         int | None, Field("Bytes of the uploads that a key keeps; more get 429.", least=1)
     ] = 2_000_000_000
     uploads_per_key: Annotated[int | None, Field("Uploads that a key keeps; more get 429.", least=1)] = 1_000
+    batch_output_bytes: Annotated[
+        int | None, Field("Bytes of the results of a batch on the disk; one that has more is cancelled.", least=1)
+    ] = 2_000_000_000
     batch_open_per_key: Annotated[int, Field("Batches that a key has open at once; more get 429.", least=1)] = 100
     batch_tries: Annotated[int, Field("How often an item is tried that fails for now.", least=1)] = 3
     batch_lease_seconds: Annotated[float, Field("Without a sign of life, after which a worker is dead.", least=5)] = (

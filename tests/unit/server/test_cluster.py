@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from starlette.types import Message, Receive, Scope, Send
 
 from espalier.errors import InputError
-from espalier.server.answering.ollama import errors
+from espalier.server.answering import stream_errors
 from espalier.server.cluster import edge
 from espalier.server.cluster.edge import REPLICA, ClusterEdge, NameMiddleware
 from espalier.server.cluster.plan import (
@@ -138,8 +138,8 @@ def test_sessions_spread_over_replicas() -> None:
 
 
 def test_the_edge_names_the_routes_as_the_application_does() -> None:
-    assert (edge.MESSAGES, edge.RESPONSES, edge.JOBS) == (messages.ROUTE, responses.ROUTE, wordlist_jobs.PREFIX)
-    assert edge.OLLAMA == errors.PREFIX
+    named = (stream_errors.MESSAGES, stream_errors.RESPONSES, edge.JOBS)
+    assert named == (messages.ROUTE, responses.ROUTE, wordlist_jobs.PREFIX)
 
 
 def passed(path: str, sent: Sequence[Message], *, fails: bool = False) -> tuple[list[Message], bool]:

@@ -69,7 +69,7 @@ def test_one_key_cannot_fill_the_disk_and_others_go_on(api: TestClient, tmp_path
 def test_the_refusal_has_a_name_and_a_deleted_file_makes_room(api: TestClient) -> None:
     ids = [upload(api, 700, ONE).json()["id"] for _ in range(4)]
     refused = upload(api, 1, ONE)
-    assert (refused.status_code, refused.json()["error"]["code"]) == (429, "upload_quota_exceeded")
+    assert (refused.status_code, refused.json()["error"]["code"]) == (429, "upload_quota_full")
     assert "4 uploads" in refused.json()["error"]["message"]
     assert api.delete(f"/v1/files/{ids[0]}", headers=ONE).status_code == 200
     assert upload(api, 1, ONE).status_code == 200
@@ -84,14 +84,14 @@ def test_parts_of_uploads_count(api: TestClient) -> None:
 
 
 def test_what_is_still_being_written_counts(tmp_path: Path) -> None:
-    from espalier.store.batches.quota import UploadQuota, UploadQuotaExceeded
+    from espalier.store.batches.quota import UploadQuota, UploadQuotaFull
     from espalier.store.open import open_store
 
     with closing(open_store(f"sqlite:///{tmp_path}/e.db")) as store:
         quota = UploadQuota(store.database, most_bytes=100)
         with quota.writing("one") as first, quota.writing("one") as second, quota.writing("two") as other:
             first(60)
-            with pytest.raises(UploadQuotaExceeded):
+            with pytest.raises(UploadQuotaFull):
                 second(60)
             other(90)
         with quota.writing("one") as again:

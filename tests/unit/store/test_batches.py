@@ -7,6 +7,7 @@ import errno
 import json
 import os
 import re
+import secrets
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from espalier.jobs.values import ItemEnd
 from espalier.store.batches.batches import TooManyOpen
 from espalier.store.batches.open import BatchStore
 from espalier.store.batches.queue import POISON
+from espalier.store.batches.quota import ResultQuota
 from tests.batch_jobs import Clock, Echo, answer, found, jsonl, line, open_batches, results, submit, upload
 
 
@@ -343,3 +345,23 @@ def make_list(request: pytest.FixtureRequest) -> Callable[[list[Any]], bytes]:
         return (b"\xef\xbb\xbf" if request.param == "bom" else b"") + json.dumps(values, ensure_ascii=False).encode()
 
     return made
+
+
+def test_a_batch_whose_results_fill_the_disk_is_cancelled_and_keeps_what_it_has(tmp_path: Path) -> None:
+    store = open_batches(f"sqlite:///{tmp_path}/e.db", tmp_path / "files", results=ResultQuota(2_000))
+    batch = submit(store, [line(number) for number in range(100)])
+    other = submit(store, [line(number) for number in range(3)])
+    while store.queue.validate("w", Echo()):
+        pass
+    while items := store.queue.claim("w", 5, alone=False):
+        text = secrets.token_hex(200)
+        store.queue.record("w", [ItemEnd(lease=item.lease, answer=answer(text)) for item in items])
+    store.queue.tend("w")
+    full = found(store, batch.id)
+    assert full.state == BatchState.CANCELLED
+    assert [fault.code for fault in full.errors] == ["batch_output_too_large"]
+    assert 5 <= full.counts.completed < 20
+    assert full.counts.stopped == 100 - full.counts.completed
+    assert len(list(store.results.lines(batch.id, "all"))) == 100
+    assert found(store, other.id).counts.completed == 3
+    store.database.close()

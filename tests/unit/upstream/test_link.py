@@ -15,6 +15,7 @@ from espalier.errors import (
     UpstreamError,
     UpstreamTimeout,
 )
+from espalier.upstream import link
 from espalier.upstream.link import ServerLink
 from espalier.upstream.llama_server.client import LlamaServer, Props
 from tests.scripted_server import STREAM, Hang, event, reply, scripted_server
@@ -124,6 +125,27 @@ def test_a_stream_that_breaks_off_is_an_error_and_never_an_end(pieces):
         assert next(chunks)["content"] == "a"
         with pytest.raises(UpstreamError):
             next(chunks)
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [STREAM, b'data: {"content": "' + b"a" * 30_000],
+        [STREAM, b"data: 1\n" * 30_000],
+        [STREAM, *[event(CHUNK)] * 30_000],
+        [b"HTTP/1.1 200 OK\r\n\r\n[" + b"1," * 50_000],
+        [b"HTTP/1.1 200 OK\r\nx-a: " + b"a" * 200_000],
+        [b"HTTP/1.1 200 OK\r\n" + b"x-a: a\r\n" * 1_000],
+    ],
+    ids=["line", "event", "events", "body", "header", "headers"],
+)
+def test_an_endless_reply_is_an_error_and_memory_stays(monkeypatch, pieces):
+    monkeypatch.setattr(link, "MOST_LINE", 20_000)
+    monkeypatch.setattr(link, "MOST_BYTES", 60_000)
+    with scripted_server(lambda asked: pieces) as server:
+        exchange = ServerLink(server.address).exchange("POST", "/completion", {})
+        with pytest.raises(UpstreamError):
+            list(exchange.events()) if pieces[0] == STREAM else exchange.json()
 
 
 def test_a_stream_that_hangs_is_interrupted_from_another_thread_and_the_server_sees_it():

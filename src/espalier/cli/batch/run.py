@@ -120,6 +120,7 @@ def command(
         "DATABASE_URL": f"sqlite:///{database.absolute()}",
         "BATCH_JOB_TEMP_DIR": str(folder / "files"),
         "MAX_BODY_BYTES": "8000000",
+        "BATCH_OUTPUT_BYTES": "none",  # the disk is the user's own
         **(ALL_TRACES if traces else {}),
         **({} if pipeline is None else {"BATCH_JOB_PIPELINE_SIZE": str(pipeline)}),
         **({} if tries is None else {"BATCH_TRIES": str(tries)}),

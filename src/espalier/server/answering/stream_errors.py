@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from espalier.errors import EspalierError
 from espalier.server.answering.messages.errors import messages_error
+from espalier.server.answering.ollama.errors import PREFIX as OLLAMA
 from espalier.server.answering.ollama.errors import ollama_error
 from espalier.server.http.errors import code_of, error_body
 from espalier.server.http.sse import event
 from espalier.server.http.wire import to_bytes
 
-MESSAGES, RESPONSES, OLLAMA = "/v1/messages", "/v1/responses", "/api/"
-"""Routes whose errors have shapes of their own."""
+MESSAGES, RESPONSES = "/v1/messages", "/v1/responses"
+"""Routes, beside those of Ollama, whose errors have shapes of their own."""
 
 
 def write_error_event(error: EspalierError, path: str) -> bytes:

@@ -19,8 +19,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from espalier.errors import EspalierError, ReplicaLost, Unavailable
 from espalier.server.answering.messages.errors import messages_error
+from espalier.server.answering.ollama.errors import PREFIX as OLLAMA
 from espalier.server.answering.ollama.errors import ollama_error
-from espalier.server.answering.stream_errors import MESSAGES, OLLAMA, write_error_event
+from espalier.server.answering.stream_errors import MESSAGES, write_error_event
 from espalier.server.cluster.prefixes import LAST, marks
 from espalier.server.http.errors import NotFound, error_body, error_headers
 from espalier.server.http.wire import JsonResponse

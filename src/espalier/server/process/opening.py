@@ -52,7 +52,7 @@ from espalier.server.process.prebuild import Prebuild, checked_lists, prebuildin
 from espalier.server.process.state import Process
 from espalier.server.settings import ServerSettings
 from espalier.store.batches.open import BatchStore, default_folder
-from espalier.store.batches.quota import UploadQuota
+from espalier.store.batches.quota import ResultQuota, UploadQuota
 from espalier.store.counters import StoredCounters
 from espalier.store.open import Store, open_store
 from espalier.store.retention import Limits, keep
@@ -210,7 +210,8 @@ def open_batches(store: Store, settings: ServerSettings) -> BatchStore:
     else:
         folder = default_folder()
     quota = UploadQuota(store.database, most_bytes=settings.upload_bytes_per_key, most_files=settings.uploads_per_key)
-    return BatchStore(store.database, folder, lease=settings.batch_lease_seconds, quota=quota)
+    results = ResultQuota(settings.batch_output_bytes)
+    return BatchStore(store.database, folder, lease=settings.batch_lease_seconds, quota=quota, results=results)
 
 
 async def _open_engine(stack: AsyncExitStack, app: App, settings: ServerSettings) -> LoadedEngine:

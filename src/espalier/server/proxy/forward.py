@@ -96,8 +96,8 @@ class Heard:
                 self.body = None
 
 
-class HeldReply:
-    """What is held of one reply."""
+class ReplySize:
+    """How much is held of one reply."""
 
     def __init__(self, budget: ReplyBudget) -> None:
         self._budget, self.size = budget, 0
@@ -119,9 +119,9 @@ class ReplyBudget:
         self.most, self.total, self.held = most, total, 0
 
     @contextmanager
-    def reply(self) -> Iterator[HeldReply]:
+    def reply(self) -> Iterator[ReplySize]:
         """While open, what is held of a reply counts."""
-        held = HeldReply(self)
+        held = ReplySize(self)
         try:
             yield held
         finally:
@@ -303,7 +303,7 @@ async def pieces_of(answer: httpx2.Response, upstream: Upstream) -> AsyncIterato
         raise upstream.broken() from error
 
 
-async def read_whole(answer: httpx2.Response, upstream: Upstream, held: HeldReply) -> bytes:
+async def read_whole(answer: httpx2.Response, upstream: Upstream, held: ReplySize) -> bytes:
     """The whole reply. Raises BadGateway for one that is too long or ends early."""
     body = bytearray()
     async for piece in pieces_of(answer, upstream):
@@ -312,7 +312,7 @@ async def read_whole(answer: httpx2.Response, upstream: Upstream, held: HeldRepl
     return bytes(body)
 
 
-async def events_of(answer: httpx2.Response, upstream: Upstream, held: HeldReply) -> AsyncIterator[bytes]:
+async def events_of(answer: httpx2.Response, upstream: Upstream, held: ReplySize) -> AsyncIterator[bytes]:
     """The events of a stream with their line ends, and what follows the last one. Raises BadGateway for an event, or a
     stream, that is too long, and if the server ends the reply early."""
     rest, looked = bytearray(), 0  # looked: bytes in which there is no end of an event

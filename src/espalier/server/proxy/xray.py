@@ -25,7 +25,7 @@ from espalier.errors import Cancelled, EspalierError, UpstreamError
 from espalier.server.http.errors import BadGateway
 from espalier.server.proxy.again import AsksAgain
 from espalier.server.proxy.exchange import ProxyExchange
-from espalier.server.proxy.forward import Heard, HeldReply, events_of, read_whole, relay_reply
+from espalier.server.proxy.forward import Heard, ReplySize, events_of, read_whole, relay_reply
 from espalier.server.proxy.headers import passed_on, value_of
 from espalier.server.proxy.learning import Learning
 from espalier.server.proxy.outliving import Outliving
@@ -221,7 +221,7 @@ class _TracedRequest:
         if self._rest is not None:
             await self._trace(is_cut=self._rest)
 
-    async def _whole(self, answer: httpx2.Response, held: HeldReply) -> None:
+    async def _whole(self, answer: httpx2.Response, held: ReplySize) -> None:
         outgoing = self._exchange.outgoing
         raw = await read_whole(answer, self._exchange.upstream, held)
         try:
@@ -237,7 +237,7 @@ class _TracedRequest:
         await outgoing.begin(answer.status_code, headers)
         await outgoing.body(raw, more=False)
 
-    async def _stream(self, answer: httpx2.Response, reply: HeldReply) -> None:
+    async def _stream(self, answer: httpx2.Response, reply: ReplySize) -> None:
         outgoing = self._exchange.outgoing
         headers = passed_on(answer.headers.raw)
         if self._path is not None:

@@ -69,7 +69,7 @@ async def upload(
     name: str = "file",
 ) -> T:
     """Write the form's file to the disk; `keep` gets it with its name and the form's other fields, in a thread. name:
-    of the form's field that has the file. Raises UploadQuotaExceeded too."""
+    of the form's field that has the file. Raises UploadQuotaFull too."""
     with ExitStack() as stack:
         take = await asyncio.to_thread(stack.enter_context, store.files.quota.writing(caller.name))
         file = await asyncio.to_thread(stack.enter_context, store.files.writing())

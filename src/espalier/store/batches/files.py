@@ -66,7 +66,7 @@ class Files:
     def add(
         self, file: BinaryIO, *, caller: str, filename: str, purpose: str = "batch", seconds: float | None = None
     ) -> Mapping[str, Any]:
-        """Keep a file that `writing` gave, for so many seconds at most. Returns its row. Raises UploadQuotaExceeded."""
+        """Keep a file that `writing` gave, for so many seconds at most. Returns its row. Raises UploadQuotaFull."""
         file_id, created = self._ids.new(PREFIX)
         with writable(self.folder):
             file.flush()

@@ -10,7 +10,7 @@ from pathlib import Path
 from espalier.store.batches.batches import Batches
 from espalier.store.batches.files import Files
 from espalier.store.batches.queue import LEASE_SECONDS
-from espalier.store.batches.quota import UploadQuota
+from espalier.store.batches.quota import ResultQuota, UploadQuota
 from espalier.store.batches.results import Results
 from espalier.store.batches.stages import BatchQueue
 from espalier.store.db import Database
@@ -28,12 +28,13 @@ class BatchStore:
         clock: Callable[[], float] = time.time,
         lease: float = LEASE_SECONDS,
         quota: UploadQuota | None = None,
+        results: ResultQuota | None = None,
     ) -> None:
         ids = Ids(clock)
         self.database, self._clock = database, clock
         self.files = Files(database, folder, ids, clock, quota)
         self.batches = Batches(database, ids, clock)
-        self.queue = BatchQueue(database, self.files, ids, lease=lease, clock=clock)
+        self.queue = BatchQueue(database, self.files, ids, lease=lease, clock=clock, quota=results)
         self.results = Results(database)
 
     def sweep(self, seconds: float | None) -> int:

@@ -17,6 +17,7 @@ from espalier.jobs.output import output_line
 from espalier.jobs.states import BatchState, ItemState
 from espalier.jobs.values import ItemAnswer, ItemEnd, Lease, WorkItem
 from espalier.store.batches.batches import plan_of
+from espalier.store.batches.quota import ResultQuota
 from espalier.store.batches.tables import ATTEMPTS, BATCHES, ITEMS, RESULTS
 from espalier.store.db import Database
 from espalier.store.packing import as_bytes, compress, pack, unpack
@@ -39,9 +40,15 @@ class ItemQueue:
     clock: Unix seconds, which the machines of one database must agree on to a few seconds."""
 
     def __init__(
-        self, database: Database, *, lease: float = LEASE_SECONDS, clock: Callable[[], float] = time.time
+        self,
+        database: Database,
+        *,
+        lease: float = LEASE_SECONDS,
+        clock: Callable[[], float] = time.time,
+        quota: ResultQuota | None = None,
     ) -> None:
         self._database, self.lease, self._clock = database, lease, clock
+        self._quota = quota or ResultQuota()
 
     def claim(self, worker: str, limit: int, *, alone: bool) -> Sequence[WorkItem]:
         now = self._clock()
@@ -90,7 +97,9 @@ class ItemQueue:
             final = [attempt for attempt in good if attempt.again is None]
             again = [attempt for attempt in good if attempt.again is not None]
             if final:
-                connection.execute(insert(RESULTS), [packed[attempt.lease] for attempt in final])
+                results = [packed[attempt.lease] for attempt in final]
+                connection.execute(insert(RESULTS), results)
+                self._quota.count(connection, results, now)
                 self._end(connection, [(attempt.lease, _state(attempt)) for attempt in final])
                 self._name_models(connection, final, held)
             for attempt in again:

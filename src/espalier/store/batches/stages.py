@@ -22,6 +22,7 @@ from espalier.store.batches.batches import plan_of
 from espalier.store.batches.files import PREFIX as FILE
 from espalier.store.batches.files import Files
 from espalier.store.batches.queue import ItemQueue, result_row
+from espalier.store.batches.quota import ResultQuota
 from espalier.store.batches.results import Results
 from espalier.store.batches.tables import BATCHES, FILES, ITEMS, RESULTS
 from espalier.store.db import Database
@@ -44,9 +45,16 @@ class BatchQueue(ItemQueue):
     """The whole queue that a worker sees: items, and the batches that they make up."""
 
     def __init__(
-        self, database: Database, files: Files, ids: Ids, *, lease: float, clock: Callable[[], float] = time.time
+        self,
+        database: Database,
+        files: Files,
+        ids: Ids,
+        *,
+        lease: float,
+        clock: Callable[[], float] = time.time,
+        quota: ResultQuota | None = None,
     ) -> None:
-        super().__init__(database, lease=lease, clock=clock)
+        super().__init__(database, lease=lease, clock=clock, quota=quota)
         self._files, self._ids, self._results = files, ids, Results(database)
 
     def tend(self, worker: str) -> bool:

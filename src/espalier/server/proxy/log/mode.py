@@ -20,7 +20,7 @@ import httpx2
 from espalier.errors import Cancelled, EspalierError
 from espalier.server.http.errors import BadGateway
 from espalier.server.proxy.exchange import ProxyExchange
-from espalier.server.proxy.forward import HeldReply, pieces_of, read_whole
+from espalier.server.proxy.forward import ReplySize, pieces_of, read_whole
 from espalier.server.proxy.headers import passed_on, value_of
 from espalier.server.proxy.log.linking import LinkDecision, Linking, Passing
 from espalier.server.proxy.log.window import Window
@@ -213,7 +213,7 @@ class _ProxyRequest:
         finally:
             await answer.aclose()
 
-    async def _whole(self, answer: httpx2.Response, held: HeldReply) -> None:
+    async def _whole(self, answer: httpx2.Response, held: ReplySize) -> None:
         """A reply that is no stream is traced before it is passed on, so that its header names a file that is there."""
         exchange = self._exchange
         raw = await read_whole(answer, exchange.upstream, held)
