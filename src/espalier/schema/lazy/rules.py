@@ -21,7 +21,16 @@ from espalier.automata.lazy.linear import ENDLESS, MOST, Linear
 from espalier.automata.lazy.rules import Later, Start
 from espalier.grammar.ast import NEVER, Literal, Node, RuleRef
 from espalier.schema.form import Array, Boolean, Case, NodeId, NormalForm, Null, NumberForm, String, Values
-from espalier.schema.lazy.leaves import NO_REMARKS, ExpressionBook, Leaf, LeafCase, Remarks, converted, current, quoted_dfa
+from espalier.schema.lazy.leaves import (
+    NO_REMARKS,
+    ExpressionBook,
+    Leaf,
+    LeafCase,
+    Remarks,
+    converted,
+    current,
+    quoted_dfa,
+)
 from espalier.schema.lazy.objects import LazyObjects
 from espalier.schema.lowering.arrays import ArrayRules
 from espalier.schema.lowering.layout import Layout
@@ -243,7 +252,7 @@ class SchemaRules(NodeLowering):
         for rule in reversed(self._queue):
             check_time()
             rule.cost = self._cost_of(rule)
-            if any([used.number <= rule.number for used in rule.uses]):
+            if any(used.number <= rule.number for used in rule.uses):
                 stale.add(rule)
         users: dict[_Rule, list[_Rule]] = {}
         for rule in self._queue if stale else ():
