@@ -19,6 +19,8 @@ from espalier.tokens.vocab import Vocab
 PACKAGES = ("schema", "constraints", "automata/lazy", "automata/joint", "automata/phrases")
 SHARED = {
     "schema/lazy/leaves.py": "rules of JSON itself, and classes of characters",
+    "schema/lazy/rules.py": "numbers of rules",
+    "schema/lowering/objects.py": "brackets",
     "schema/lowering/notation.py": "names of Python",
     "schema/lowering/rulebook.py": "rules of JSON itself",
     "schema/lowering/tagged.py": "closing tags of formats",

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from typing import ClassVar
 
 from espalier.automata.languages.dfa import Dfa
-from espalier.automata.lazy.linear import Cost, Edges, KeyChoice, Linear, State
+from espalier.automata.lazy.linear import Cost, Edges, KeyChoice, State
 from espalier.computed import computed
 from espalier.grammar.ast import Node
 from espalier.schema.form import Object, Rest, String
@@ -31,7 +31,7 @@ class LazyObjects(ObjectRules):
     counts_others: ClassVar[bool] = True
     undeclared: Callable[[String, tuple[str, ...], str], Node]
     of_names: Callable[[Dfa | None, str], Node]
-    rule: Callable[[Linear], Node]
+    rule: Callable[[AnyOrder], Node]
     member_of: Callable[[Node, Node], Node]
 
     def chain(self, case: Object, members: list[DeclaredMember], others: Others, context: RuleContext) -> MemberChain:

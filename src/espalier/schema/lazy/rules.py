@@ -19,10 +19,21 @@ from espalier.automata.lazy.costs import least_bytes
 from espalier.automata.lazy.explored import LazyState, LazyStates
 from espalier.automata.lazy.linear import ENDLESS, MOST, Linear
 from espalier.automata.lazy.rules import Later, Start
+from espalier.grammar.analysis import references
 from espalier.grammar.ast import NEVER, Literal, Node, RuleRef
 from espalier.schema.form import Array, Boolean, Case, NodeId, NormalForm, Null, NumberForm, String, Values
-from espalier.schema.lazy.leaves import NO_REMARKS, ExpressionBook, Leaf, LeafCase, Remarks, converted, current, quoted_dfa
+from espalier.schema.lazy.leaves import (
+    NO_REMARKS,
+    ExpressionBook,
+    Leaf,
+    LeafCase,
+    Remarks,
+    converted,
+    current,
+    quoted_dfa,
+)
 from espalier.schema.lazy.objects import LazyObjects
+from espalier.schema.lowering.any_order import AnyOrder
 from espalier.schema.lowering.arrays import ArrayRules
 from espalier.schema.lowering.layout import Layout
 from espalier.schema.lowering.linear import choice, join
@@ -173,11 +184,13 @@ class SchemaRules(NodeLowering):
         if remarks.limit is not None:
             self._book.limit(pointer, remarks.limit)
 
-    def _own_rule(self, automaton: Linear) -> Node:
-        """A reference to a rule for an automaton that belongs to no node."""
+    def _own_rule(self, automaton: AnyOrder) -> Node:
+        """A reference to a rule for an object that belongs to no node: a constant."""
         rule = self._rule(None, 0, shallow=False)
         rule.bodies = [automaton]
-        rule.uses.append(rule)  # it may hold others of its kind: its cost takes more than one pass
+        for member in automaton.members:
+            named = [self._by_name[ref.name] for ref in references(member)]
+            rule.uses += [used for used in named if isinstance(used, _Rule)]
         if self._current is not None:
             self._current.uses.append(rule)
         return reference(f"n{rule.number}")
@@ -242,7 +255,7 @@ class SchemaRules(NodeLowering):
         for rule in reversed(self._queue):
             check_time()
             rule.cost = self._cost_of(rule)
-            if any([used.number <= rule.number for used in rule.uses]):
+            if any(used.number <= rule.number for used in rule.uses):
                 stale.add(rule)
         users: dict[_Rule, list[_Rule]] = {}
         for rule in self._queue if stale else ():

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 
 from espalier.automata.languages.algebra import language, without
 from espalier.errors import EspalierError, SpecError
 from espalier.grammar.ast import EMPTY, CharClass, Literal, Node, Repeat, seq
 from espalier.grammar.json_mode import FLEXIBLE_RUN, MAX_INDENT, WHITESPACE
 from espalier.grammar.regex.parse import parse_regex
+from espalier.owners import owned_cache
 from espalier.schema.lowering.linear import join
 
 RUN = Repeat(CharClass(((9, 10), (13, 13), (32, 32))), 0, FLEXIBLE_RUN)
@@ -37,7 +37,7 @@ class Layout:
         return depth + 1 if self.by_depth else depth
 
 
-@lru_cache(maxsize=64)
+@owned_cache(64)
 def layout(whitespace: str, *, indent: int = 2, separators: tuple[str, str] | None = None, run: Node = RUN) -> Layout:
     """The layout of a `JsonWhitespace`, or of separators (item, key): regular expressions of bounded length.
 

@@ -105,7 +105,7 @@ def has_value(case: Case, empty: Empty, false: NodeId) -> bool:
     """Whether `trimmed` leaves a value; where that is plain to see, nothing is built."""
     if isinstance(case, Object):
         if case.max_properties is None and not case.min_properties and not case.demands:
-            return not any([prop.required and empty(prop.node) for prop in case.properties])
+            return not any(prop.required and empty(prop.node) for prop in case.properties)
     elif not isinstance(case, Array) or (case.min_items == 0 and not case.contains):
         return True
     return trimmed(case, empty, false) is not None

@@ -101,7 +101,7 @@ class Graph:
         known = self._ids.get(demands)
         if known is not None:
             return known
-        if any([literal.constant < 0 for literal in demands]):
+        if any(literal.constant < 0 for literal in demands):
             self._ids[demands] = FALSE
             return FALSE
         self._joined += len(demands) > 1
@@ -164,7 +164,7 @@ class Graph:
         if len(node.literals) != 1:
             return None
         (literal,) = node.literals
-        if not literal.positive or not all([name in SCALAR for name, _ in literal.ops]):
+        if not literal.positive or not all(name in SCALAR for name, _ in literal.ops):
             return None
         if self.inspector.table.closed and self.inspector.types(node.literals) & OBJECT:
             return None
@@ -277,7 +277,7 @@ class Graph:
 
     def _is_possible(self, node: NodeId) -> bool:
         """Whether some case has a value, counting only nodes that are known to have one."""
-        return any([has_value(case, self._is_unproven, FALSE) for case in self.raw(node)])
+        return any(has_value(case, self._is_unproven, FALSE) for case in self.raw(node))
 
     def _is_unproven(self, node: NodeId) -> bool:
         return self.nodes[node].empty is not False

@@ -108,7 +108,7 @@ def plain_object(facts: ObjectFacts, graph: NodeSource) -> Object:
 
 def undeclared_groups(facts: ObjectFacts, graph: NodeSource) -> Iterator[Rest]:
     """Groups of names that are not declared, by the set of patterns that they match and the demands that they meet."""
-    if not facts.undeclared and not facts.names and not any([group.patterns for group in facts.groups]):
+    if not facts.undeclared and not facts.names and not any(group.patterns for group in facts.groups):
         node = graph.node(undeclared_literals(facts, set()))
         if node != graph.false:
             yield Rest(node=node)

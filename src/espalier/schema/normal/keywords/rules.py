@@ -45,7 +45,8 @@ def within(
     subschema, where `literal` itself is positive."""
     if positive:
         return branch.table.literal(subschema, literal, True)
-    return branch.table.literal(subschema, literal, False, literal.subschema.at(keyword) if literal.positive else literal)
+    origin = literal.subschema.at(keyword) if literal.positive else literal
+    return branch.table.literal(subschema, literal, False, origin)
 
 
 def least(keyword: str) -> tuple[Holds, Fails]:
