@@ -7,7 +7,7 @@ some others. It knows neither schemas nor vocabularies.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable
 
 from espalier.automata.languages.nfa import ByteSet
 from espalier.automata.lazy.costs import least_without, narrowed
@@ -191,7 +191,9 @@ def point(items: Items, automaton: LinearCosts, state: State) -> LazyItem:
     return item
 
 
-def keys_from(items: Items, automaton: LinearCosts, wanted: Sequence[int], at: int, place: Hashable) -> LazyItem | None:
+def keys_from(
+    items: Items, automaton: LinearCosts, wanted: tuple[int, ...], at: int, place: Hashable
+) -> LazyItem | None:
     """Some keys of an object from their byte `at` on; None for no keys."""
     if not wanted:
         return None

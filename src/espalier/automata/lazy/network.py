@@ -192,14 +192,14 @@ class LazyNetwork:
         place = self.places[position]
         if not place.explored.is_shared:
             return [((self._numbered(after),), past) for after, past in place.explored.read(place, data, at)]
-        after: LazyState | None = place
         while True:  # what follows a byte is remembered for all schemas
-            after = after.step(data[at])
+            after = place.step(data[at])
             at += 1
             if after is None:
                 return []
             if at == len(data) or after.final:
                 return [((self._numbered(after),), at)]
+            place = after
 
     def _numbered(self, place: LazyState) -> int:
         number = self._numbers.get(place)
