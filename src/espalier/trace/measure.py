@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from espalier.sampling.fast.candidates import kernels
+from espalier.sampling.fast.candidates import DRAWS, kernels
 from espalier.tokens import mask as masks
 from espalier.tokens.mask import Logits
 
@@ -159,8 +159,23 @@ def _sums(
     logits: NDArray[np.float32], allowed: NDArray[np.bool_] | None, top: float
 ) -> tuple[float, float, float, float]:
     """See `sum_row`."""
+    if not DRAWS.is_loaded:
+        return sum_plainly(logits, allowed, top)
     words = NOTHING if allowed is None else masks.from_bool(allowed).view(np.uint32)
     return kernels("sums").sum_row(plain(logits), words, top)  # type: ignore[no-any-return]
+
+
+def sum_plainly(
+    logits: NDArray[np.float32], allowed: NDArray[np.bool_] | None, top: float
+) -> tuple[float, float, float, float]:
+    """See `sum_row`: the same by numpy, `(n,)`, until the kernel is loaded."""
+    distances = logits.astype(np.float64) - top  # (n,)
+    weights = np.exp(distances)  # (n,)
+    spreads = np.multiply(weights, distances, where=weights > 0.0, out=np.zeros_like(weights))  # (n,)
+    total, spread = float(weights.sum()), float(spreads.sum())
+    if allowed is None:
+        return total, spread, 0.0, 0.0
+    return total, spread, float(weights[allowed].sum()), float(spreads[allowed].sum())
 
 
 def _entropy(total: float, spread: float, top: float) -> tuple[float, float]:

@@ -6,14 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from espalier import SamplingConfig
+from espalier.kernels.group import KernelGroup
 from espalier.sampling.chain import Chain
-from espalier.sampling.fast.candidates import leaders
+from espalier.sampling.fast.candidates import DRAWS, leaders
 from espalier.sampling.fast.codes import FIRST, PENALTIES
 from espalier.sampling.fast.kernels import changes, finishing, leading, masked, places, sums
 from espalier.sampling.fast.program import NO_IDS, NO_LOSSES, program_of
 from espalier.sampling.samplers.dry import longest_repeats
 from espalier.sampling.samplers.penalties import LARGEST, penalties
 from espalier.tokens import mask as masks
+from espalier.trace import measure
 
 SIZES = [1, 31, 32, 33, 64, 65, 200, 255, 256, 257, 1300]
 rows = st.tuples(st.sampled_from(SIZES), st.integers(0, 2**32), st.sampled_from(["any", "ties", "holes"])).map(
@@ -134,6 +136,18 @@ def test_the_sums_of_the_measures(row, seed):
     words = masks.from_bool(allowed).view(np.uint32)
     assert sums.sum_row(row, words, top) == pytest.approx(expected, rel=1e-11, abs=1e-13)
     assert sums.sum_row(row, words[:0], top)[:2] == pytest.approx(expected[:2], rel=1e-11, abs=1e-13)
+    for flags, bits in ((allowed, words), (None, words[:0])):
+        by_numpy = measure.sum_plainly(row, flags, top)
+        assert by_numpy == pytest.approx(sums.sum_row(row, bits, top), rel=1e-11, abs=1e-13)
+
+
+def test_the_first_measures_of_an_installation_wait_for_no_kernel(monkeypatch):
+    row, allowed = row_of(200, 3, "any"), np.arange(200) < 50
+    DRAWS.load()
+    compiled = measure.measure(row, allowed)
+    monkeypatch.setattr(measure, "DRAWS", KernelGroup("not compiled", [], seconds=1))
+    monkeypatch.delattr(measure, "kernels")
+    assert measure.measure(row, allowed) == pytest.approx(compiled, rel=1e-12)
 
 
 def test_the_last_kernel_says_when_the_last_digits_decide():

@@ -39,6 +39,8 @@ from espalier.server.settings import ServerSettings
 
 log = logging.getLogger(__name__)
 B = TypeVar("B", bound=Body)
+FEW_TOKENS = 256
+"""Tokens of a reply that takes a few milliseconds at most to make, and to diagnose."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,9 +49,9 @@ class Dialect(Generic[B]):
     the reply. whole, chunks: make the reply, whole and as a stream.
 
     read: reads the body as JSON. adapt: the part of it that changes a body which was read elsewhere, as a line of a
-    batch. finish: adds to a whole reply what only the run knows. ended: called in a thread before the last chunks of a
-    stream. done: the last event of a stream. stream: how chunks are sent. remedy: what a server's setting would do
-    about a refusal of this body; None for nothing.
+    batch. finish: adds to a whole reply what only the run knows. writes: whether `finish` writes to the store. ended:
+    called in a thread before the last chunks of a stream. done: the last event of a stream. stream: how chunks are
+    sent. remedy: what a server's setting would do about a refusal of this body; None for nothing.
     """
 
     route: str
@@ -61,6 +63,7 @@ class Dialect(Generic[B]):
     chunks: type[ReplyChunks]
     read: Callable[[Request, ServerSettings], Awaitable[dict[str, Any]]] = read_object
     finish: Callable[[dict[str, Any], Generation], Any] | None = None
+    writes: bool = False
     adapt: Callable[[dict[str, Any], Process], dict[str, Any]] | None = None
     ended: Callable[[Any, Generation], None] | None = None
     done: bytes = DONE
@@ -201,7 +204,8 @@ def _reads_files(data: Mapping[str, Any]) -> bool:
 
 
 async def _whole(running: Generation, dialect: Dialect[B], head: Head) -> bytes:
-    """The whole reply as JSON, made in a thread: with a full trace it may have millions of numbers."""
+    """The whole reply as JSON. One that is not small is made in a thread: with a full trace it may have millions of
+    numbers."""
     parsed = running.asked
     results: dict[int, Result] = {}
     placing = place_reasoning(running)
@@ -225,7 +229,16 @@ async def _whole(running: Generation, dialect: Dialect[B], head: Head) -> bytes:
             reply["espalier"] = reports(running.contract, paired, parsed, ordered)
         return to_bytes_by_parts(reply if dialect.finish is None else dialect.finish(reply, running))
 
+    if not dialect.writes and _is_small(parsed, ordered):
+        return make()  # a thread takes longer than this does
     return await running.process.pools.replies.run(make, owner=running.caller.name)
+
+
+def _is_small(parsed: ParsedRequest, results: Sequence[Result]) -> bool:
+    """Whether a whole reply has few tokens, and neither steps, log probabilities nor prompts."""
+    if parsed.shown_trace == "steps" or parsed.top_logprobs is not None or any(parsed.echo):
+        return False
+    return sum(len(output.token_ids) for result in results for output in (result, *result.others)) < FEW_TOKENS
 
 
 async def _stream(running: Generation, chunks: ReplyChunks, dialect: Dialect[B]) -> AsyncGenerator[bytes]:

@@ -19,7 +19,7 @@ from espalier.constraints.words.spec import Wordlist
 from espalier.errors import Cancelled, EspalierError, Overloaded, TooManyRequests, Unavailable, UpstreamBusy
 from espalier.jobs.values import InputFault, ItemAnswer, WorkItem
 from espalier.server.answering.generation import Generation
-from espalier.server.answering.route import Dialect, whole_reply
+from espalier.server.answering.route import FEW_TOKENS, Dialect, whole_reply
 from espalier.server.asgi import new_id
 from espalier.server.asking.draft import ParsedRequest
 from espalier.server.asking.responses.ask import ask_responses
@@ -47,8 +47,6 @@ ROUTES = frozenset({*DIALECTS, EMBEDDINGS})
 COSTLY_SECONDS = 60.0
 """Before an item whose constraint took too long is tried again: the machine may have been busy, and the engine refuses
 all that have the same constraint for that long, so that one slow step would fail a whole batch."""
-FEW_TOKENS = 256
-"""Whose diagnosis takes a few milliseconds at most."""
 
 
 class NoLimits:

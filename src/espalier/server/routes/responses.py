@@ -63,6 +63,7 @@ RESPONSES = Dialect(
     whole=whole_response,
     chunks=ResponsesChunks,
     finish=keep_whole,
+    writes=True,
     ended=keep_streamed,
     done=b"",
 )
