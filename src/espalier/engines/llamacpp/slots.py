@@ -26,7 +26,7 @@ def neighbour_moves(active: Sequence[int], taken: Collection[int], count: int) -
     start = max(starts, key=lambda first: sum(first <= slot < first + size for slot in active))
     window = range(start, start + size)
     free = [slot for slot in range(count) if slot not in taken and slot not in window]
-    moves = []
+    moves: list[tuple[int, int]] = []
     gaps = sorted({*window} - {*active}, key=lambda slot: (slot in taken, slot))  # empty ones first: they make room
     for gap, source in zip(gaps, (slot for slot in active if slot not in window), strict=True):
         if gap in taken:
