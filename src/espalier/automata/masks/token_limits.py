@@ -39,10 +39,10 @@ MAX_MOVES = 100_000
 
 
 class RuleVisit(NamedTuple):
-    """Stacks in one visit of a rule. rule: its number, OUTSIDE for none. count: tokens that began in the visit."""
+    """Stacks in one visit of a rule. rule: its number, OUTSIDE for none. begun: tokens that began in the visit."""
 
     rule: int
-    count: int
+    begun: int
     stacks: Stacks
 
 
@@ -95,7 +95,7 @@ class TokenLimitMachine:
 
     def step(self, state: TokenLimitState, byte: int) -> TokenLimitState | None:
         """The state within the same token, whose end alone counts."""
-        visits = self._read({(visit.rule, visit.count): visit.stacks for visit in state.visits}, byte)
+        visits = self._read({(visit.rule, visit.begun): visit.stacks for visit in state.visits}, byte)
         return _state(visits, _pending(state.pending, bytes([byte]))) if visits else None
 
     def options(self, state: TokenLimitState) -> tuple[ByteSet, tuple[int, ...]]:
@@ -132,7 +132,7 @@ class TokenLimitMachine:
         data = self._vocab.bytes_of(token) if 0 <= token < self._vocab.width else b""
         if not data or token in self._vocab.eos_ids:
             return None
-        visits = {(visit.rule, visit.count): visit.stacks for visit in state.visits}
+        visits = {(visit.rule, visit.begun): visit.stacks for visit in state.visits}
         fresh: dict[tuple[int, int], Stacks] = {}
         for byte in data:
             read: dict[tuple[int, int], Stacks] = {}

@@ -117,7 +117,8 @@ class ConstraintFlags:
         if self.regex is not None:
             yield Regex(self.regex)
         if self.grammar is not None:
-            yield Gbnf(read_grammar(self.grammar), **({} if self.root is None else {"root": self.root}))
+            grammar = read_grammar(self.grammar)
+            yield Gbnf(grammar) if self.root is None else Gbnf(grammar, root=self.root)
         if self.choice:
             yield Choice(tuple(self.choice))
         if self.json_object:
