@@ -102,13 +102,12 @@ def token_by_token(runs: Sequence[tuple[str, espalier.Result]]) -> str:
                     piece = piece.strip() if piece == "\n" else piece.lstrip(" ")
                 if piece:
                     parts += animated(column, rows, piece, clock, probability)
-                    column += len(piece)
+                    column += len(piece) + (probability is not None)  # a gap after what is struck through
             clock += 0.12 if probability is None else 1.2
         rows += 2
-    width, height = 2 * MARGIN + round(CELL * WIDE_COLUMNS), top_of(rows) - MARGIN
-    parts.append(
-        written(MARGIN, height - 12, "struck through: what the model wanted most, and may not say", RED_TEXT, 12)
-    )
+    legend = top_of(rows - 1) + 8
+    width, height = 2 * MARGIN + round(CELL * WIDE_COLUMNS), legend + 16
+    parts.append(written(MARGIN, legend, "struck through: what the model wanted most, and may not say", RED_TEXT, 12))
     frame = f'<rect width="{width}" height="{height}" rx="8" fill="{DARK}"/>'
     return "\n".join([*opened(label, width, height), MOTION, frame, *parts, "</svg>", ""])
 

@@ -1,8 +1,9 @@
-"""README is short, and its pictures and texts are what the model answers. `test_docs.py` runs its commands and its Python."""
+"""README is short, and its pictures and texts are what the model answers. `test_docs.py` runs its commands and Python."""
 
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import json
 import re
 from pathlib import Path
@@ -42,7 +43,7 @@ def test_the_readme_is_short_and_begins_with_a_moving_picture() -> None:
 def test_nothing_leads_nowhere() -> None:
     """A line that ends with a colon is followed by what it announces."""
     lines = [line for line in README.splitlines() if line.strip()]
-    for line, following in zip(lines, lines[1:], strict=False):
+    for line, following in itertools.pairwise(lines):
         if line.endswith(":"):
             assert following.startswith(("```", "~~~", "<!--", "<picture>", "- ", "|")), line
 
@@ -90,7 +91,7 @@ def test_what_the_first_example_shows_is_what_is_printed(demo_engine: Any) -> No
 
 
 def test_the_demo_lines_have_seeds_with_which_the_small_model_is_sensible(demo_engine: Any) -> None:
-    """ "Is Paris in France?" was answered "yes" for 19 of 100 seeds, and 7 + 5 gave "7 + 50"."""
+    """Lines of the README once gave `no` to "Is Paris in France?" for most seeds, and `7 + 50` for 7 + 5."""
     import espalier
 
     choice = espalier.Choice(["Paris", "London"])
