@@ -79,7 +79,7 @@ PROBES = {
     "serve, PostgreSQL": Probe(
         ("serve", "-m", "fake", "--port", "0"),
         (SERVER, "postgres"),
-        serves="database server does not answer",
+        serves="cannot be reached",
         environment={"DATABASE_URL": "postgresql://127.0.0.1:9/none"},
     ),
     "serve, spans": Probe(

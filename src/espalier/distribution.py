@@ -23,9 +23,14 @@ class Extra(NamedTuple):
     """One extra of the distribution."""
 
     name: str
-    #: Top-level module -> the distribution that has it.
+    #: Module -> the distribution that has it.
     modules: dict[str, str]
     adds: str
+
+    def package_of(self, module: str) -> str | None:
+        """The distribution that has a module, or one below the same top; None if the extra has none."""
+        top = module.partition(".")[0]
+        return next((package for name, package in self.modules.items() if name.partition(".")[0] == top), None)
 
 
 EXTRAS = {
@@ -64,7 +69,7 @@ EXTRAS = {
             "espalier serve: an OpenAI-compatible server",
         ),
         Extra("postgres", {"psycopg": "psycopg"}, "the server's store in PostgreSQL"),
-        Extra("otel", {"opentelemetry": "opentelemetry-sdk"}, "OpenTelemetry spans of the server"),
+        Extra("otel", {"opentelemetry.sdk": "opentelemetry-sdk"}, "OpenTelemetry spans of the server"),
         Extra(
             "activations",
             {"lmdb": "lmdb", "zstandard": "zstandard"},
@@ -80,8 +85,7 @@ EXTRAS = {
 
 def extra_of(module: str) -> Extra | None:
     """The extra that installs a module; None if no extra does."""
-    top = module.partition(".")[0]
-    return next((extra for extra in EXTRAS.values() if top in extra.modules), None)
+    return next((extra for extra in EXTRAS.values() if extra.package_of(module) is not None), None)
 
 
 @cache

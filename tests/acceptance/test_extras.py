@@ -29,13 +29,15 @@ class Blocker:
     """Hides modules as if they were not installed."""
 
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in HIDDEN:
+        if any(f"{{name}}.".startswith(f"{{hidden}}.") for hidden in HIDDEN):
             raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
         return None
 
 
 sys.meta_path.insert(0, Blocker())
 '''
+SHARED = {"pydantic", "anyio"}
+"""Modules of an extra that packages outside of it bring too."""
 MAIN = "from espalier.cli.main import run; run()"
 
 
@@ -76,7 +78,7 @@ def place(extra: str, unpacked: Path, tmp_path_factory: pytest.TempPathFactory) 
     folder = tmp_path_factory.mktemp(extra)
     TRY.prepare(folder)
     shown = {extra, *TRY.INCLUDED.get(extra, ())}
-    hidden = sorted({m for e in EXTRAS.values() if e.name not in shown for m in e.modules})
+    hidden = sorted({m for e in EXTRAS.values() if e.name not in shown for m in e.modules} - SHARED)
     (folder / "hiding").mkdir()
     (folder / "hiding" / "sitecustomize.py").write_text(BLOCKER.format(hidden=hidden))
     for name, arguments in (("python", '"$@"'), ("espalier", f"-c '{MAIN}' \"$@\"")):

@@ -1,4 +1,4 @@
-"""README is short, and its pictures and texts are what the model answers. Another module runs its commands and Python."""
+"""README is short, and its pictures and texts are what the model answers; `test_docs.py` runs what it says to type."""
 
 from __future__ import annotations
 
