@@ -124,6 +124,8 @@ def run(probe: Probe, programs: Path, folder: Path, environment: Mapping[str, st
             process.communicate(probe.stdin, timeout=LIMIT)
             code = process.returncode
         else:
+            assert process.stdin is not None
+            process.stdin.close()
             code = _watch(process, Path(f"/proc/self/fd/{err.fileno()}"), probe.serves)
         for stream in (out, err):
             stream.seek(0)

@@ -9,10 +9,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from functools import cache
-from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote, urlsplit
+
+if TYPE_CHECKING:
+    from importlib.metadata import Distribution
 
 DISTRIBUTION = "espalier-llm"
 PROJECT = f'name = "{DISTRIBUTION}"'
@@ -101,15 +103,24 @@ def pip_line(extra: str) -> str:
     folder = clone()
     if folder is not None:
         return f"pip install -e {_folder(folder, extra)}"
-    try:
-        installed = distribution(DISTRIBUTION)
-    except PackageNotFoundError:
+    installed = installed_distribution()
+    if installed is None:
         return f"pip install '{DISTRIBUTION}[{extra}]'"
     source = _source(installed, extra)
     if source is None:
         names = [name for part in extra.split(",") for name in requirements(part, installed)]
         source = " ".join(f"'{name}'" for name in dict.fromkeys(names))
     return f"pip install {source}"
+
+
+def installed_distribution() -> Distribution | None:
+    """What pip knows of this installation; None where the package was only copied."""
+    from importlib.metadata import PackageNotFoundError, distribution  # noqa: PLC0415  # slow, and seldom needed
+
+    try:
+        return distribution(DISTRIBUTION)
+    except PackageNotFoundError:
+        return None
 
 
 def _source(installed: Distribution, extra: str) -> str | None:
