@@ -1,7 +1,7 @@
 """Makes the pictures of README and docs from real runs of the demo model: `python scripts/readme_pictures.py`.
 
-`tokens.svg` is animated: two answers appear token by token, with what the model wanted struck through. `first.svg` shows
-an answer without and with a schema side by side, `words.svg` a story without and with a word list,
+`tokens.svg` is animated: answers appear token by token, with what the model wanted struck through. `first.svg` shows an
+answer without and with a schema side by side, `words.svg` a story without and with a word list,
 `step.svg` the first step under the schema, `tax.svg` the tax of each token under two schemas. `trace.png` is the page
 of a trace and `playground.png` the server's first page, both photographed in headless Chromium (they need playwright
 and chromium). A test compares the drawn ones with what the model answers.
@@ -35,7 +35,8 @@ SIZE = {"width": 1400, "height": 900}
 STORY, WORDS = "Tell me a short story about a fox.", 1000
 DARK, GREY, LIGHT, RED, GREEN, TEAL = "#1b1f24", "#8b949e", "#e6edf3", "#b3261e", "#146c2e", "#26a69a"
 BAR, ROW = 360, 24
-STORY_SEED, WIDE_COLUMNS, CELL, RED_TEXT = 1, 88, 8.4, "#ff7b72"
+CAPITAL = "What is the capital of France?"
+WIDE_COLUMNS, CELL, RED_TEXT = 88, 8.4, "#ff7b72"
 MOTION = (
     "<style>.t{opacity:0;animation:t .01s forwards}@keyframes t{to{opacity:1}}"
     "@media (prefers-reduced-motion:reduce){.t{opacity:1;animation:none}}</style>"
@@ -60,13 +61,16 @@ def drawn(engine: espalier.LoadedEngine) -> dict[str, str]:
     story = engine.generate(STORY, seed=1)
     words = engine.generate(STORY, seed=1, constraint=espalier.Wordlist(lang="en", top=WORDS))
     detailed = engine.generate(PROMPT, seed=SEED, constraint=schema_named("user"), trace="steps")
-    spelled = engine.generate(STORY, seed=STORY_SEED, constraint=espalier.Wordlist(lang="en", top=WORDS), trace="steps")
-    contact, user = (engine.generate(PROMPT, seed=1, constraint=schema_named(name)) for name in ("contact", "user"))
+    chosen = engine.generate(CAPITAL, seed=1, constraint=espalier.Choice(["Paris", "London"]), trace="steps")
+    contact, user = (
+        engine.generate(PROMPT, seed=1, constraint=schema_named(name), trace="steps") for name in ("contact", "user")
+    )
     return {
         "tokens.svg": token_by_token(
             [
-                ('espalier generate --schema user.schema.json "Generate user info"', detailed),
-                (f'espalier generate --vocab-n-words {WORDS} "{STORY}"', spelled),
+                (f'espalier generate --schema user.schema.json "{PROMPT}"', detailed),
+                (f'espalier generate --choice Paris --choice London "{CAPITAL}"', chosen),
+                (f'espalier generate --schema contact.schema.json "{PROMPT}"', contact),
             ]
         ),
         "first.svg": side_by_side(free, bound),
@@ -85,7 +89,7 @@ def drawn(engine: espalier.LoadedEngine) -> dict[str, str]:
 def token_by_token(runs: Sequence[tuple[str, espalier.Result]]) -> str:
     """An animated SVG: each answer appears token by token, and a token that the model held most probable and the
     constraint refused appears first and is struck through. Where motion is not wanted, all stands there at once."""
-    label = "Two answers, token by token; what the model wanted and the constraint refused is struck through"
+    label = "Three answers, token by token; what the model wanted and the constraint refused is struck through"
     rows, parts, clock = 0, [], 0.5
     for command, result in runs:
         parts.append(written(MARGIN, top_of(rows), f"$ {command}", GREY, 13))
@@ -98,13 +102,12 @@ def token_by_token(runs: Sequence[tuple[str, espalier.Result]]) -> str:
                     piece = piece.strip() if piece == "\n" else piece.lstrip(" ")
                 if piece:
                     parts += animated(column, rows, piece, clock, probability)
-                    column += len(piece)
+                    column += len(piece) + (probability is not None)  # a gap after what is struck through
             clock += 0.12 if probability is None else 1.2
         rows += 2
-    width, height = 2 * MARGIN + round(CELL * WIDE_COLUMNS), top_of(rows) - MARGIN
-    parts.append(
-        written(MARGIN, height - 12, "struck through: what the model wanted most, and may not say", RED_TEXT, 12)
-    )
+    legend = top_of(rows - 1) + 8
+    width, height = 2 * MARGIN + round(CELL * WIDE_COLUMNS), legend + 16
+    parts.append(written(MARGIN, legend, "struck through: what the model wanted most, and may not say", RED_TEXT, 12))
     frame = f'<rect width="{width}" height="{height}" rx="8" fill="{DARK}"/>'
     return "\n".join([*opened(label, width, height), MOTION, frame, *parts, "</svg>", ""])
 

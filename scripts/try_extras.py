@@ -79,7 +79,7 @@ PROBES = {
     "serve, PostgreSQL": Probe(
         ("serve", "-m", "fake", "--port", "0"),
         (SERVER, "postgres"),
-        serves="database server does not answer",
+        serves="cannot be reached",
         environment={"DATABASE_URL": "postgresql://127.0.0.1:9/none"},
     ),
     "serve, spans": Probe(
@@ -124,6 +124,8 @@ def run(probe: Probe, programs: Path, folder: Path, environment: Mapping[str, st
             process.communicate(probe.stdin, timeout=LIMIT)
             code = process.returncode
         else:
+            assert process.stdin is not None
+            process.stdin.close()
             code = _watch(process, Path(f"/proc/self/fd/{err.fileno()}"), probe.serves)
         for stream in (out, err):
             stream.seek(0)

@@ -9,10 +9,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from functools import cache
-from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote, urlsplit
+
+if TYPE_CHECKING:
+    from importlib.metadata import Distribution
 
 DISTRIBUTION = "espalier-llm"
 PROJECT = f'name = "{DISTRIBUTION}"'
@@ -23,9 +25,14 @@ class Extra(NamedTuple):
     """One extra of the distribution."""
 
     name: str
-    #: Top-level module -> the distribution that has it.
+    #: Module -> the distribution that has it.
     modules: dict[str, str]
     adds: str
+
+    def package_of(self, module: str) -> str | None:
+        """The distribution that has a module, or one below the same top; None if the extra has none."""
+        top = module.partition(".")[0]
+        return next((package for name, package in self.modules.items() if name.partition(".")[0] == top), None)
 
 
 EXTRAS = {
@@ -64,7 +71,7 @@ EXTRAS = {
             "espalier serve: an OpenAI-compatible server",
         ),
         Extra("postgres", {"psycopg": "psycopg"}, "the server's store in PostgreSQL"),
-        Extra("otel", {"opentelemetry": "opentelemetry-sdk"}, "OpenTelemetry spans of the server"),
+        Extra("otel", {"opentelemetry.sdk": "opentelemetry-sdk"}, "OpenTelemetry spans of the server"),
         Extra(
             "activations",
             {"lmdb": "lmdb", "zstandard": "zstandard"},
@@ -80,8 +87,7 @@ EXTRAS = {
 
 def extra_of(module: str) -> Extra | None:
     """The extra that installs a module; None if no extra does."""
-    top = module.partition(".")[0]
-    return next((extra for extra in EXTRAS.values() if top in extra.modules), None)
+    return next((extra for extra in EXTRAS.values() if extra.package_of(module) is not None), None)
 
 
 @cache
@@ -97,15 +103,24 @@ def pip_line(extra: str) -> str:
     folder = clone()
     if folder is not None:
         return f"pip install -e {_folder(folder, extra)}"
-    try:
-        installed = distribution(DISTRIBUTION)
-    except PackageNotFoundError:
+    installed = installed_distribution()
+    if installed is None:
         return f"pip install '{DISTRIBUTION}[{extra}]'"
     source = _source(installed, extra)
     if source is None:
         names = [name for part in extra.split(",") for name in requirements(part, installed)]
         source = " ".join(f"'{name}'" for name in dict.fromkeys(names))
     return f"pip install {source}"
+
+
+def installed_distribution() -> Distribution | None:
+    """What pip knows of this installation; None where the package was only copied."""
+    from importlib.metadata import PackageNotFoundError, distribution  # noqa: PLC0415  # slow, and seldom needed
+
+    try:
+        return distribution(DISTRIBUTION)
+    except PackageNotFoundError:
+        return None
 
 
 def _source(installed: Distribution, extra: str) -> str | None:

@@ -30,7 +30,7 @@ def optional_imports(extra: str | None = None) -> Iterator[None]:
         if not is_missing or module == OURS or (known is None and extra is None):
             raise
         if known is not None:
-            raise MissingDependency(known.modules[module], extra=known.name) from error
+            raise MissingDependency(known.package_of(module) or module, extra=known.name) from error
         raise MissingDependency(module or next(iter(EXTRAS[extra or ""].modules.values())), extra=extra) from error
 
 
@@ -42,8 +42,10 @@ def check_extra(extra: str) -> None:
 
 
 def is_importable(module: str) -> bool:
-    """Whether a top-level module is installed."""
+    """Whether a module is installed. Of one below another, the upper one is imported."""
     try:
         return find_spec(module) is not None
+    except ModuleNotFoundError:  # the upper one is not there
+        return False
     except ValueError:  # `sys.modules` holds None or a module without a spec for it
         return False

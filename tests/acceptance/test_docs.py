@@ -35,8 +35,15 @@ HERE = "localhost:8010", "127.0.0.1:8010"
 """Where the pages say that the server is; a port that is free here stands in for it."""
 REASONS = ("it needs ", "it installs ", "it serves until it is ended")
 """How a reason begins: foreign packages and models, a cluster, a terminal."""
-ELSEWHERE = frozenset({"README.md", "docs/tour.md"})
-"""Pages that `test_readme.py` runs."""
+IN_ORDER = (
+    "README.md",
+    *(f"docs/tutorial/{name}.md" for name in ("first-answer", "see-what-happened", "lower-the-cost")),
+    *(f"docs/tutorial/{name}.md" for name in ("other-constraints", "from-your-program")),
+    "docs/command-line.md",
+    "docs/python.md",
+    "docs/tour.md",
+)
+"""What a newcomer reads and types, in one folder."""
 LONGEST = 3000
 """Seconds for a block, on a machine that is busy with much else."""
 LONG_OPTION = re.compile(r"--[a-z][a-z-]*")
@@ -50,6 +57,12 @@ class Reader:
     programs: Path
     server: Server
     names: dict[str, Any] = field(default_factory=lambda: {"__name__": "page"})
+
+    def close(self) -> None:
+        """Close the engines that a page's Python has opened."""
+        for value in self.names.values():
+            if callable(getattr(value, "close", None)) and not isinstance(value, type):
+                value.close()
 
     def shell(self, script: str, *, joined: bool = False) -> subprocess.CompletedProcess[str]:
         path = os.pathsep.join([str(self.programs), str(Path(sys.executable).parent), os.environ["PATH"]])
@@ -130,11 +143,9 @@ def reader(tmp_path: Path, programs: Path, server: Server, monkeypatch: pytest.M
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("PATH", os.pathsep.join([str(programs), os.environ["PATH"]]))
     monkeypatch.setitem(sys.modules, "page", type(sys)("page"))  # dataclasses look their module up
-    found = Reader(tmp_path, programs, server)
-    yield found
-    for value in found.names.values():
-        if callable(getattr(value, "close", None)) and not isinstance(value, type):
-            value.close()
+    typing = Reader(tmp_path, programs, server)
+    yield typing
+    typing.close()
 
 
 def name_of(path: Path) -> str:
@@ -217,16 +228,47 @@ def test_few_blocks_are_not_run() -> None:
     [
         path
         for path in PAGES
-        if name_of(path) not in ELSEWHERE and any(b.language in RUN and not b.reason for b in BLOCKS[path])
+        if name_of(path) not in IN_ORDER and any(b.language in RUN and not b.reason for b in BLOCKS[path])
     ],
     ids=name_of,
 )
 def test_a_page_runs_as_written(path: Path, reader: Reader) -> None:
+    skip_what_is_missing(path)
+    run_page(path, reader)
+
+
+@pytest.mark.slow
+def test_what_a_newcomer_types_runs_from_the_readme_to_the_tour_in_one_folder(reader: Reader) -> None:
+    """No command finds that the file of an earlier one "exists already"; the examples run after them."""
+    for name in IN_ORDER:
+        skip_what_is_missing(ROOT / name)
+    for name in IN_ORDER:
+        reader.names = {"__name__": "page"}
+        run_page(ROOT / name, reader)
+        reader.close()
+    for program in re.findall(r"\(\.\./examples/(\w+\.py)\)", (ROOT / "docs/python.md").read_text(encoding="utf-8")):
+        done = subprocess.run(
+            [sys.executable, f"examples/{program}"],
+            cwd=reader.folder,
+            env=clean_environment(),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=LONGEST,
+        )
+        assert done.returncode == 0, f"{program}\n{done.stderr}"
+        assert done.stdout
+
+
+def skip_what_is_missing(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     if "curl" in text and shutil.which("curl") is None:
         pytest.skip("there is no curl here")
     if "demo.gguf" in text:
         pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
+
+
+def run_page(path: Path, reader: Reader) -> None:
     for block in BLOCKS[path]:
         if block.language in RUN and block.reason is None:
             reader.run(block)

@@ -9,32 +9,35 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
+import tomllib
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from types import ModuleType
 from zipfile import ZipFile
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from espalier.distribution import EXTRAS
 from tests.acceptance.test_wheel import run as run_checked
 
 ROOT = Path(__file__).resolve().parents[2]
-BLOCKER = '''
-import sys
+HIDING = '''
+from importlib.machinery import PathFinder
 
-HIDDEN = frozenset({hidden!r})
+find = PathFinder.find_spec
 
 
-class Blocker:
-    """Hides modules as if they were not installed."""
-
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in HIDDEN:
-            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+def find_shown(name, path=None, target=None):
+    """As if the hidden modules were not installed."""
+    if any(f"{{name}}.".startswith(f"{{hidden}}.") for hidden in {hidden!r}):
         return None
+    return find(name, path, target)
 
 
-sys.meta_path.insert(0, Blocker())
+PathFinder.find_spec = find_shown
 '''
 MAIN = "from espalier.cli.main import run; run()"
 
@@ -49,6 +52,28 @@ def load_script() -> ModuleType:
 
 
 TRY = load_script()
+
+
+def installed_with(extras: set[str]) -> set[str]:
+    """The distributions that pip installs for the core and some extras, those that they require included."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    lines = [
+        *project["dependencies"],
+        *(line for name in extras & set(EXTRAS) for line in project["optional-dependencies"][name]),
+    ]
+    todo = [Requirement(line) for line in lines]
+    seen: set[tuple[str, str]] = set()
+    while todo:
+        requirement = todo.pop()
+        name = canonicalize_name(requirement.name)
+        for part in {"", *requirement.extras}:
+            if (name, part) in seen:
+                continue
+            seen.add((name, part))
+            with suppress(PackageNotFoundError):
+                inner = [Requirement(line) for line in distribution(name).requires or ()]
+                todo += [one for one in inner if one.marker is None or one.marker.evaluate({"extra": part})]
+    return {name for name, _ in seen}
 
 
 @pytest.fixture(scope="module")
@@ -76,9 +101,12 @@ def place(extra: str, unpacked: Path, tmp_path_factory: pytest.TempPathFactory) 
     folder = tmp_path_factory.mktemp(extra)
     TRY.prepare(folder)
     shown = {extra, *TRY.INCLUDED.get(extra, ())}
-    hidden = sorted({m for e in EXTRAS.values() if e.name not in shown for m in e.modules})
+    there = installed_with(shown)
+    hidden = sorted(
+        m for e in EXTRAS.values() for m, package in e.modules.items() if canonicalize_name(package) not in there
+    )
     (folder / "hiding").mkdir()
-    (folder / "hiding" / "sitecustomize.py").write_text(BLOCKER.format(hidden=hidden))
+    (folder / "hiding" / "sitecustomize.py").write_text(HIDING.format(hidden=hidden))
     for name, arguments in (("python", '"$@"'), ("espalier", f"-c '{MAIN}' \"$@\"")):
         program = folder / name
         program.write_text(f'#!/bin/sh\nexec "{sys.executable}" {arguments}\n')

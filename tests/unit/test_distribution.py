@@ -41,7 +41,7 @@ def installed_as(folder: Path, monkeypatch: pytest.MonkeyPatch, direct_url: dict
     if direct_url is not None:
         info.joinpath("direct_url.json").write_text(json.dumps(direct_url))
     monkeypatch.setattr(distribution, "__file__", str(folder / "espalier" / "distribution.py"))
-    monkeypatch.setattr(distribution, "distribution", lambda name: PathDistribution(info))
+    monkeypatch.setattr(distribution, "installed_distribution", lambda: PathDistribution(info))
 
 
 def project_at(folder: Path) -> Path:

@@ -108,6 +108,10 @@ def command(
         return
     if given:
         raise InputError(f"--{next(iter(given))} is for --ray", field=next(iter(given)))
+    if read.database_url is not None and read.database_url.startswith("postgres"):
+        check_extra("postgres")
+    if read.otel:
+        check_extra("otel")
     build_app(environ=environment.values).check_model(read.model_name)
     with contextlib.ExitStack() as stack:
         listening = stack.enter_context(listen(read))
