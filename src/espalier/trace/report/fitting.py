@@ -28,7 +28,8 @@ MAX_DEPTH = 4
 def fit(remedies: Sequence[Remedy], trace: Trace) -> tuple[Remedy, ...]:
     """The remedies that apply to the request of a trace, in the same order."""
     specs = [*walk_specs(trace.constraint)]
-    kinds = {str(spec["kind"]) for spec in specs}
+    kinds = {spec["kind"] for spec in specs}
+    innermost = {spec["kind"] for spec in specs if not any(member_specs(spec))}
     schemas = [spec for spec in specs if spec["kind"] == "json_schema"]
     fitting = []
     for remedy in remedies:
@@ -40,7 +41,7 @@ def fit(remedies: Sequence[Remedy], trace: Trace) -> tuple[Remedy, ...]:
             spec["kind"] in JSON_KINDS and spec.get("whitespace") != remedy.change["whitespace"] for spec in specs
         ):
             continue
-        if remedy is f.PROSE_FIRST and (kinds <= {*PROSE, "all_of", "any_of"} or kinds & {"after", "thinking"}):
+        if remedy is f.PROSE_FIRST and (innermost <= {*PROSE} or kinds & {"after", "thinking"}):
             continue
         if remedy.action in ("another_strategy", "jump") and trace.strategy != "mask":
             continue
