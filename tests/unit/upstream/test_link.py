@@ -143,8 +143,8 @@ def test_an_endless_reply_is_an_error_and_memory_stays(monkeypatch, pieces):
     monkeypatch.setattr(link, "MOST_LINE", 20_000)
     monkeypatch.setattr(link, "MOST_BYTES", 60_000)
     with scripted_server(lambda asked: pieces) as server:
-        exchange = ServerLink(server.address).exchange("POST", "/completion", {})
-        with pytest.raises(UpstreamError):
+        asked = ServerLink(server.address).exchange("POST", "/completion", {})
+        with asked as exchange, pytest.raises(UpstreamError):
             list(exchange.events()) if pieces[0] == STREAM else exchange.json()
 
 
