@@ -212,7 +212,7 @@ def wrap_model(
     start([MASKS, ROWS], later=[DRAWS])
     opener = ENGINES.load(name)
     assert isinstance(opener, EngineOpener)
-    module: Any = opener.module()
+    module: Any = opener.load()
     options.check_only("loaded model's", module.TAKES_LOADED)
     merged = options.over(defaults.only(module.TAKES_LOADED))
     return _with_draft(module.engine_of(model, tokenizer, options=merged, folders=folders), merged, folders)

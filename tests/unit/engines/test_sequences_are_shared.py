@@ -8,7 +8,7 @@ import pytest
 
 from espalier.decoding.plan import Outcome
 from espalier.engines.scheduling.room import run_sequences, run_tokens, with_spare
-from espalier.engines.scheduling.served import Served
+from espalier.engines.scheduling.service_counters import ServiceCounters
 from tests.serving_laws import StrictModel, World, ticket
 
 
@@ -43,7 +43,7 @@ def test_who_has_had_less_of_the_model_goes_first_although_nobody_runs_between_t
 
 
 def test_an_owner_who_stayed_away_has_saved_nothing_up():
-    served = Served()
+    served = ServiceCounters()
     served.arrive("busy")
     served.charge("busy", 100)
     served.arrive("late")

@@ -41,14 +41,13 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from operator import itemgetter
 
 from espalier.automata.languages.fragment import Targets, disjoint
 from espalier.automata.languages.nfa import ByteSet
 from espalier.automata.lazy.explored import lowest
 from espalier.automata.masks.positions import PositionNetwork
-from espalier.automata.masks.states import Items, Stacks
+from espalier.automata.masks.states import Items, FrameOutline, Stacks
 from espalier.errors import LimitExceeded
 from espalier.time_limit import check as check_time
 
@@ -58,17 +57,6 @@ ITEMS_A_SET = 8
 """So many items count as one more set."""
 MAX_WORK = 2_000_000
 """The most stacks looked at in one step."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Outline:
-    """The state of the frame of one position, whatever set lies below. items: (top position, positions pushed between
-    it and the set below, lowest first). accepting: the state of the set below belongs to it too. holds: such an outline
-    exists for the position."""
-
-    items: tuple[tuple[int, tuple[int, ...]], ...]
-    accepting: bool
-    holds: bool
 
 
 class StackAutomaton:
@@ -85,7 +73,7 @@ class StackAutomaton:
         self._earlier: dict[int, weakref.ref[Stacks]] = {}  # in use when all was forgotten last
         self._unions: dict[tuple[Stacks, Stacks], Stacks] = {}
         self._looping: dict[int, bool] = {}
-        self._outlines: dict[int, _Outline] = {}
+        self._outlines: dict[int, FrameOutline] = {}
         self._entered_once: set[int] = set()  # an outline is worth its work from the second time on
         self.is_apart: Callable[[int], bool] | None = None  # whether a position makes a group of its own
         self._live, self._plain = network.live, network.plain
@@ -344,7 +332,7 @@ class StackAutomaton:
                 hint="the grammar is highly ambiguous; write it with repetitions",
             )
 
-    def _outline(self, position: int) -> _Outline:
+    def _outline(self, position: int) -> FrameOutline:
         """The state of a frame of this position, whatever set lies below."""
         net = self.network
         holds = True
@@ -363,18 +351,18 @@ class StackAutomaton:
                         if not self._plain[place]:
                             todo.append(place)
         items: list[tuple[int, tuple[int, ...]]] = []
-        outline = _Outline((), False, False)
+        outline = FrameOutline((), False, False)
         if holds:
             local = self.close(self.push(position, self.end), plainly=True)
             for top, below in local.items:
                 pushed = self.pushed(below)
                 holds = holds and pushed is not None
                 items.append((top, pushed or ()))
-            outline = _Outline(tuple(items), local.accepting, holds)
+            outline = FrameOutline(tuple(items), local.accepting, holds)
         self._outlines[position] = outline
         return outline
 
-    def _filled_in(self, outline: _Outline, below: Stacks) -> Stacks:
+    def _filled_in(self, outline: FrameOutline, below: Stacks) -> Stacks:
         """The state of an outline over a set; the set must be closed if the outline accepts."""
         merged: dict[int, Stacks] = {}
         for top, pushed in outline.items:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TypeAlias
 
 Items: TypeAlias = "tuple[tuple[int, Stacks], ...]"
@@ -29,3 +30,14 @@ class Stacks:
 
     def forget(self) -> None:
         self.closed = self.groups = self.steps = self.moves = self.frames = None
+
+
+@dataclass(frozen=True, slots=True)
+class FrameOutline:
+    """The state of the frame of one position, whatever set lies below. items: (top position, positions pushed between
+    it and the set below, lowest first). accepting: the state of the set below belongs to it too. holds: such an outline
+    exists for the position."""
+
+    items: tuple[tuple[int, tuple[int, ...]], ...]
+    accepting: bool
+    holds: bool

@@ -12,7 +12,7 @@ from espalier.decoding.ports import StepModel
 from espalier.engines.scheduling.fair_queue import FairQueue
 from espalier.engines.scheduling.lanes import Ticket
 from espalier.engines.scheduling.room import FOR_OTHERS, Room, run_sequences
-from espalier.engines.scheduling.served import Served
+from espalier.engines.scheduling.service_counters import ServiceCounters
 
 FEWEST = 4
 """With fewer lanes all may be one owner's."""
@@ -37,7 +37,7 @@ class Admission:
         self.waiting: FairQueue[Ticket] = FairQueue()
         self._running: set[Ticket] = set()
         self._owners: dict[str, int] = {}  # sequences of the running tickets of each owner
-        self._served = Served()
+        self._served = ServiceCounters()
         self._requests: dict[object, int] = {}  # running tickets of each request with several outputs
         self._first: str | None = None  # the owner of the first ticket
         self._has_others = False  # whether another owner has ever asked

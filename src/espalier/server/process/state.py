@@ -32,8 +32,8 @@ class Process:
     stored generation logs; log: writes them; None where they are not kept. activations: takes hidden states.
     named_stores: those that requests name. overwrites: set for all requests. batches: None where batch jobs are off.
     responses: None where they are not stored. replicas: those that serve beside it, on a cluster. wakers: called when
-    there is a new batch, or one is to stop. running: outputs by caller, for the event loop alone. reports_items: whether
-    the report of a batch reads each trace."""
+    there is a new batch, or one is to stop. running: outputs by caller, for the event loop alone. reports_items:
+    whether the report of a batch reads each trace."""
 
     settings: ServerSettings
     app: App

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 
 
-class Served:
+class ServiceCounters:
     """The counts of owners. counts: by owner, in sequences times passes of the model, and prompt tokens."""
 
     def __init__(self) -> None:
