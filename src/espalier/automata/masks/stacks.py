@@ -47,7 +47,7 @@ from espalier.automata.languages.fragment import Targets, disjoint
 from espalier.automata.languages.nfa import ByteSet
 from espalier.automata.lazy.explored import lowest
 from espalier.automata.masks.positions import PositionNetwork
-from espalier.automata.masks.states import Items, FrameOutline, Stacks
+from espalier.automata.masks.states import FrameOutline, Items, Stacks
 from espalier.errors import LimitExceeded
 from espalier.time_limit import check as check_time
 
