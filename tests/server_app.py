@@ -163,7 +163,7 @@ class OneKeyGate:
             raise Unauthorized
         return Caller(name="tester")
 
-    def admit(self, caller: Caller, *, requests: int = 1) -> AbstractAsyncContextManager[None]:
+    def admit(self, caller: Caller, *, requests: int = 1, sequences: int = 0) -> AbstractAsyncContextManager[None]:
         return self._admit(requests)
 
     def admit_cheap(self, caller: Caller) -> None:

@@ -89,7 +89,7 @@ def test_a_cache_smaller_than_one_context_is_refused_where_both_were_said(folder
 def test_each_sequence_has_its_own_cache_where_memory_allows(folder, monkeypatch):
     path = folder / "bpe.gguf"
     model = model_of(path)
-    assert (model.is_unified, model.max_sequences, model.capacity) == (False, 64, 64 * 512)
+    assert (model.is_unified, model.max_sequences, model.capacity) == (False, 72, 72 * 512)
     assert model_of(path, kv_unified=True).is_unified
     with espalier.load(str(path)) as engine, espalier.load(str(path), kv_unified=True) as shared:
         assert (engine.capabilities.kv_unified, shared.capabilities.kv_unified) == (False, True)
@@ -101,7 +101,7 @@ def test_each_sequence_has_its_own_cache_where_memory_allows(folder, monkeypatch
         with monkeypatch.context() as patch:
             patch.setattr(module, "_free_memory", lambda free=free: free)
             model = model_of(path)
-            assert (model.is_unified, model.max_sequences) == (unified, 64)
+            assert (model.is_unified, model.max_sequences) == (unified, 72)
             own = model_of(path, kv_unified=False)
             assert (own.is_unified, own.max_sequences) == (False, 4 if unified else 64)
 

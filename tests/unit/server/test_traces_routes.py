@@ -50,7 +50,7 @@ class Door:
         """No account."""
 
     @contextlib.asynccontextmanager
-    async def admit(self, caller: Caller, *, requests: int = 1) -> Any:
+    async def admit(self, caller: Caller, *, requests: int = 1, sequences: int = 0) -> Any:
         if self.is_full:
             raise TooManyRequests("full", retry_after=7)
         self.admitted.append(caller.name)

@@ -141,8 +141,8 @@ def _sequences(lib: Any, file: LlamaFile, options: EngineOptions, context: int, 
     sequences = options.sequences or min(most, default)
     if sequences > most:
         raise InputError(f"llama.cpp runs at most {most} sequences at once, not {sequences}", field="sequences")
-    has_spare = not file.is_recurrent and (unified or options.kv_size is None)
-    return min(most, with_spare(sequences)) if has_spare else sequences
+    is_ours = options.kv_unified is None and options.kv_size is None  # the choice of caches of their own
+    return min(most, with_spare(sequences)) if (unified or is_ours) and not file.is_recurrent else sequences
 
 
 def _size(context: int, sequences: int, options: EngineOptions, *, unified: bool) -> int:
