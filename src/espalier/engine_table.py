@@ -79,8 +79,8 @@ class TransformersOpener(EngineOpener):
     def check(self, model: str) -> None:
         from espalier.engines.model_folder import local_folder
 
-        super().check(model)
         local_folder(model)
+        super().check(model)
 
 
 class LlamaCppOpener(EngineOpener):
@@ -94,8 +94,8 @@ class LlamaCppOpener(EngineOpener):
     def check(self, model: str) -> None:
         from espalier.engines.gguf.header import read_header
 
-        super().check(model)
         read_header(Path(model).expanduser())
+        super().check(model)
 
 
 class FakeOpener(EngineOpener):

@@ -82,7 +82,7 @@ def test_a_file_of_requests_is_answered_in_its_order_with_a_report(
     assert report["items"] == {"done": 6, "failed": 1}
     assert "/name" in report["by_path"]
     assert batch("report", "out.jsonl", "--html", "r.html") == 0
-    assert "Costs by path" in (here / "r.html").read_text()
+    assert "Cost by JSON path" in (here / "r.html").read_text()
     assert batch("report", "out.jsonl") == 0
     assert "6 valid" in capsys.readouterr().out
 

@@ -141,7 +141,7 @@ def test_a_vocabulary_is_read_whole_whatever_the_limit_of_log_probabilities(addr
     engine.close()
 
 
-def test_anthropics_thinking_with_a_budget_is_taken_before_another_server() -> None:
+def test_anthropics_thinking_with_a_budget_is_held_before_another_server() -> None:
     wish = f"I see.{MARKERS[1]}Hello."
     with (
         served(make_app(engine=thinking_engine(wish, PROMPT_OPENS))) as behind,
@@ -155,7 +155,8 @@ def test_anthropics_thinking_with_a_budget_is_taken_before_another_server() -> N
         }
         reply = api.post("/v1/messages", json=body)
         assert reply.status_code == 200, reply.text
-        assert "budget_tokens is not held" in reply.headers["warning"]
+        assert "warning" not in reply.headers
+        assert [part["type"] for part in reply.json()["content"]] == ["thinking", "text"]
 
 
 @pytest.mark.parametrize("engine", ["llama-server", "openai"])

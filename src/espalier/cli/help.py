@@ -186,6 +186,9 @@ def flag_hint(error: Any) -> str | None:
     """What an unknown flag may have meant, or that several words need quotes; None for another error, and where nothing
     is similar."""
     if "unexpected extra argument" in str(getattr(error, "message", "")):
+        command = getattr(getattr(error, "ctx", None), "command", None)
+        if not any(param.param_type_name == "argument" for param in getattr(command, "params", ())):
+            return "this command takes flags alone; --help lists them"
         return 'several words are one argument in quotes, such as "Generate user info"'
     wrong, ctx = getattr(error, "option_name", None), getattr(error, "ctx", None)
     if wrong is None or ctx is None:

@@ -59,8 +59,8 @@ def command(
 
     export_for_libraries(environment)
     app = _app(environment, EngineOptions(**engine))
-    app.check_model(settings.model_name)
     if http:
+        app.check_model(settings.model_name)  # over stdio each call says it: agents hide what a server writes
         _serve_http(settings, app)
     else:
         _serve_stdio(settings, app)

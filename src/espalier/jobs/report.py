@@ -106,9 +106,11 @@ class Summing:
             {**_name_item(item), "tax_nats": figures["tax_nats"], "steps": steps},
             OUTLIERS,
         )
+        counted: set[str] = set()  # one item may have a finding at several places
         for finding in figures["findings"]:
             summary = self._findings.setdefault(finding["code"], _FindingSums(severity=finding["severity"]))
-            summary.items += 1
+            summary.items += finding["code"] not in counted
+            counted.add(finding["code"])
             summary.remedies.update(dict.fromkeys(finding["remedies"]))
             if len(summary.examples) < EXAMPLES:
                 summary.examples.append(f"{item['custom_id']}: {finding['message']}")

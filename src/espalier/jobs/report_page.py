@@ -47,24 +47,11 @@ def render(report: Mapping[str, Any], *, title: str = "Batch report", traces: st
 
 
 def sentence(report: Mapping[str, Any]) -> str:
-    """How many items were answered and how well: invalid and cut answers first."""
-    verdicts, errors = report["verdicts"], sum(report["errors"].values())
-    answered = sum(verdicts.values())
-    cut = report["finish_reasons"].get("length", 0)
-    facts = [
-        f"{verdicts.get('valid', 0)} valid" if verdicts.keys() - {"not judged"} else "",
-        f"{verdicts['invalid']} not valid" if verdicts.get("invalid") else "",
-        f"{verdicts['broken']} that break what was called enforced (a fault of Espalier: report it)"
-        if verdicts.get("broken")
-        else "",
-        f"{cut} cut at max_tokens" if cut else "",
-        f"{verdicts['not judged']} not judged" if verdicts.get("not judged") else "",
-    ]
-    said = ", ".join(fact for fact in facts if fact)
-    failed = f" {_many(errors, 'item')} failed: {_list_counts(report['errors'])}." if errors else ""
+    """How many items were answered and how well, why others failed, and how many wait."""
+    why = f": {_list_counts(report['errors'])}" if report["errors"] else ""
     waiting = {state: count for state, count in report["items"].items() if state not in ("done", "failed")}
     rest = f" Others: {_list_counts(waiting)}." if waiting else ""
-    return f"{_many(answered, 'item')} answered{f': {said}' if said else ''}.{failed}{rest}"
+    return f"{report['answers']}{why}.{rest}"
 
 
 def _tiles(report: Mapping[str, Any]) -> list[tuple[str, str, str]]:

@@ -204,7 +204,7 @@ def test_the_page_of_a_report_counts_invalid_and_cut_answers_first() -> None:
     cut["figures"] = cut["figures"] | {"finish_reason": "length"}
     failed = item(9, good=False, state="failed", error={"code": "bad_request"}, figures=None)
     page = render(report_of([cut, item(2), failed]))
-    counts = "2 items answered: 1 valid, 1 not valid, 1 cut at max_tokens. 1 item failed: 1 bad request."
+    counts = "2 answered: 1 valid, 1 cut at max_tokens; 1 failed: 1 bad request."
     assert f'<p class="plainly">{counts}</p>' in page
 
 
@@ -218,7 +218,7 @@ def test_the_page_of_a_report_has_words_for_findings_and_no_empty_column() -> No
     assert re.findall(r"<t[dh][^>]*></t[dh]>", page) == []
     empty = render(report_of([]))
     assert "<table" not in empty
-    assert "0 items answered." in empty
+    assert "0 answered." in empty
 
 
 def test_every_finding_of_a_diagnosis_has_words() -> None:

@@ -20,6 +20,7 @@ CONSTRAINTS = (
     "structured_outputs",
     "grammar",
     "json_schema",
+    "choice",
     "regex",
     "ebnf",
     "structural_tag",

@@ -115,10 +115,10 @@ def _sources(
         yield _path_in("grammar", grammar), lambda: _response_format(grammar, schemas, "grammar")
     elif grammar:  # llama-server ignores an empty one
         yield "grammar", _maker("grammar", grammar, schemas, "natural")
-    for name in ("regex", "ebnf"):  # SGLang's
+    for name, kind in (("choice", "choice"), ("regex", "regex"), ("ebnf", "grammar")):  # as in Python; SGLang's
         value = getattr(body, name)
         if value:
-            yield name, _maker("regex" if name == "regex" else "grammar", value, schemas, "natural")
+            yield name, _maker(kind, value, schemas, "natural")
     if body.structural_tag is not None:
         yield "structural_tag", lambda: schemas.tag(body.structural_tag, "structural_tag")
     if body.json_schema is not None:

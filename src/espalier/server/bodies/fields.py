@@ -175,6 +175,7 @@ CONSTRAINTS = frozenset(
         "guided_regex",
         "guided_choice",
         "guided_grammar",
+        "choice",
         "regex",
         "ebnf",
         "structural_tag",

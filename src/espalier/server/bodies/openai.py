@@ -148,6 +148,7 @@ class SharedBody(_Shared):
     guided_grammar: str | None = None
     grammar: str | ResponseFormat | None = None
     json_schema: dict[str, Any] | str | bool | None = None
+    choice: list[str] | None = None
     # SGLang's
     regex: str | None = None
     ebnf: str | None = None
