@@ -199,6 +199,14 @@ def test_places_of_lists_are_summed_together() -> None:
     assert general_path("") == ""
 
 
+def test_a_finding_at_two_places_of_an_item_is_in_one_item() -> None:
+    twice = item(1)
+    finding = twice["figures"]["findings"][0]
+    twice["figures"] = twice["figures"] | {"findings": [finding, finding]}
+    (counted,) = report_of([twice])["findings"]
+    assert counted["items"] == 1
+
+
 def test_the_page_of_a_report_counts_invalid_and_cut_answers_first() -> None:
     cut = item(1)
     cut["figures"] = cut["figures"] | {"finish_reason": "length"}

@@ -391,6 +391,7 @@ def test_min_tokens_gives_way_to_a_constraint_and_that_is_told(process: Process)
     ("fields", "spec"),
     [
         ({"regex": "a+"}, Regex("a+")),
+        ({"choice": ["a", "b"]}, Choice(("a", "b"))),  # was taken and had no effect
         ({"ebnf": 'root ::= "a"'}, Gbnf('root ::= "a"')),
         ({"json_schema": '{"type": "object"}'}, schema({"type": "object"})),
         (
