@@ -6,7 +6,6 @@ It knows no framework: the model is a port, the tokenizer a function.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, nullcontext
@@ -23,6 +22,7 @@ from espalier.decoding.ports import StepModel, WatchedModel
 from espalier.engines.base import Capabilities, Event, Request
 from espalier.engines.capabilities import check_capabilities
 from espalier.engines.embedding import HiddenReader
+from espalier.engines.local.model_turns import ModelTurns
 from espalier.engines.local.ports import EncodePrompt, MakeNative
 from espalier.engines.local.prepared_run import PreparedRun
 from espalier.engines.local.run_maker import DRAFTS, SAME, RunMaker
@@ -85,7 +85,7 @@ class LocalEngine:
         self._generates = generates
         self._kv_unified = kv_unified
         self._room = Room(model)
-        self._round = threading.Lock()
+        self._round = ModelTurns()
         self._direct = 0  # runs that have begun and drive the model without a RunDriver
         self._server: RunDriver | None = None
         self._smaller: LocalEngine | None = None  # drafts
@@ -269,9 +269,15 @@ class LocalEngine:
                 index, happened = following
                 yield runs[index].event(happened, index)
         finally:
-            with turn:
-                driver.close()
-                self._direct -= server is None
-            with ExitStack() as stack:  # close every run, even if closing one fails
-                for run in runs:
-                    stack.callback(run.close)
+
+            def close() -> None:
+                with ExitStack() as stack:  # close every run, even if closing one fails
+                    for run in runs:
+                        stack.callback(run.close)
+                    self._direct -= server is None
+                    driver.close()
+
+            if server is None:
+                self._round.end(close)
+            else:
+                close()
