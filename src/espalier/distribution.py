@@ -75,7 +75,7 @@ EXTRAS = {
         Extra(
             "activations",
             {"lmdb": "lmdb", "zstandard": "zstandard"},
-            "stores of hidden states: espalier activations, espalier reconstruct",
+            "stores of hidden states: activations, reconstruct",
         ),
         Extra("mcp", {"mcp": "mcp"}, "espalier mcp: tools for agents"),
         Extra("parquet", {"pyarrow": "pyarrow"}, "Parquet files in and out of espalier batch"),

@@ -60,7 +60,7 @@ EXAMPLES = {
         'espalier generate --schema examples/user.schema.json "Generate user info"',
         "espalier generate --schema 'name, age int' \"Generate user info\"",
         r"espalier generate --regex '\d{4}-\d{2}-\d{2}' \"Give me a date.\"".replace('\\"', '"'),
-        'espalier generate --choice Paris --choice London "What is the capital of France?"',
+        'espalier generate --choice Paris --choice London "The capital of France?"',
         'espalier generate --json-object --seed 2 --trace out.html "Generate user info"',
         'echo "Tell me a short story." | espalier generate -o top_k 20 -',
     ),

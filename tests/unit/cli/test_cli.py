@@ -179,7 +179,9 @@ def test_version_and_doctor(run):
     found = json.loads(out)
     assert code == 0
     assert found["engines"]["fake"]["can_run"] is True
-    assert found["extras"]["llamacpp"]["install"] == "pip install -e '.[llamacpp]'"
+    install = found["extras"]["llamacpp"]["install"]  # '.' or the clone's folder, from wherever it is asked
+    assert install.startswith("pip install -e '")
+    assert install.endswith("[llamacpp]'")
     text = run("doctor")[1]
     assert max(map(len, text.splitlines()[1:])) <= 80
     assert "Engines" in text

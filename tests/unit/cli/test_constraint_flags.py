@@ -179,7 +179,7 @@ FAULTS = {
     ),
     "an unknown mark": (["--vocab-lang", "es", "--vocab-n-words", "9", "--vocab-allow", "emoji"], "digits, quotes"),
     "an empty ban": (["--ban", ""], "empty"),
-    "a ban that leaves nothing to say": (["--choice", "yes", "--ban", "e"], "all_of[0].choice and all_of[1].ban"),
+    "a ban that leaves nothing to say": (["--choice", "yes", "--ban", "e"], "--choice and --ban"),
     "a marker with nothing after it": (["--after", "</think>"], "needs a constraint"),
     "a limit without a marker": (["--choice", "a", "--max-before", "3"], "--after"),
     "a limit below 0": (["--choice", "a", "--after", "x", "--max-before", "-1"], "at least 0"),

@@ -31,6 +31,7 @@ from espalier.sampling.config_names import LLAMA_OWN, UNLIMITED
 ROOT = Path(__file__).parents[3]
 GBNF = 'root ::= "yes" | "no"'
 SCHEMA = '{"type": "object", "properties": {"a": {"type": "integer"}}}'
+NUMBER = 'root ::= "{" ["] "a" ["] ": " [0-9] "}"'
 OURS: dict[str, tuple[str, list[str]]] = {
     "model": ("some.gguf", ["--model", "some.gguf"]),
     "context": ("512", ["--ctx-size", "512"]),
@@ -198,7 +199,9 @@ def test_later_flags_replace_earlier_ones_and_biases_add_up(requested: Any) -> N
     assert two == requested("--temperature", "0.5", "--max-tokens", "4", "x")
     biased = requested("-l", "5+1", "--logit-bias", "5-0.25", "-l", "6-inf", "-p", "x")["request"].sampling
     assert dict(biased.logit_bias) == {5: 0.75, 6: -math.inf}
-    assert requested("--grammar", GBNF, "-j", SCHEMA, "-p", "x")["request"].constraint.kind == "all_of"  # both are ours
+    assert (
+        requested("--grammar", NUMBER, "-j", SCHEMA, "-p", "x")["request"].constraint.kind == "all_of"
+    )  # both are ours
     last = read_arguments(["--grammar", GBNF, "-j", SCHEMA])
     assert last.inputs == {"schema": SCHEMA}
 

@@ -145,7 +145,7 @@ def _costs(title: str, costs: dict[str, dict[str, float]] | None, to: Console, l
     table = _table(("", "tokens", "nats", "removed"))
     ranked = sorted(costs.items(), key=lambda cost: -cost[1]["tax_nats"])
     for name, cost in ranked[:limit]:
-        shown = "(document)" if name == "" else printable(name, newline="\\n")
+        shown = "(keys and punctuation)" if name == "" else printable(name, newline="\\n")
         table.add_row(shown, f"{cost['tokens']:.0f}", f"{cost['tax_nats']:.3f}", f"{cost['removed_mass']:.4f}")
     _print_table(table, to, len(ranked) - limit)
 

@@ -70,7 +70,7 @@ class Template:
             if name not in row:
                 raise InputError(
                     f"--template: there is no column {name!r}",
-                    hint=f"there are {', '.join(map(str, row))}"[:300],
+                    hint=f"its columns: {', '.join(map(str, row))}"[:300],
                     field="template",
                 )
             value = row[name]

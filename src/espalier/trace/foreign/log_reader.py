@@ -20,6 +20,7 @@ from espalier.errors import InputError, TooLarge
 from espalier.files.json_shape import check_shape
 from espalier.files.limits import LOG
 from espalier.files.reading import shortened
+from espalier.json_record.declaration import LARGEST
 
 CHUNK = 1 << 16
 MAX_EVENT = 64 << 20
@@ -176,7 +177,7 @@ class LogReader(LogHeader):
         if "step" not in event:
             raise LogError(f"{named} (task {shortened(str(event.get('task_id')), 40)}) has no step")
         step = event["step"]
-        if isinstance(step, bool) or not isinstance(step, int):
+        if isinstance(step, bool) or not isinstance(step, int) or abs(step) > LARGEST:
             raise LogError(f"{named} (task {shortened(str(event.get('task_id')), 40)}): its step is no whole number")
         for name in STAGES:
             if event.get(name) is None:

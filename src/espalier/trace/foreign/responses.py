@@ -16,6 +16,7 @@ from typing import Any
 from espalier.errors import InputError
 from espalier.files.json_shape import check_shape
 from espalier.files.limits import REPLY
+from espalier.json_record.declaration import LARGEST
 
 MOST_TOKENS = 1 << 20
 """No output has more: a larger count is not believed."""
@@ -410,8 +411,9 @@ def _name(value: Any) -> str | None:
 
 
 def whole(value: Any) -> int | None:
-    """A whole number; None for anything else."""
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    """A whole number that a record can hold; None for anything else."""
+    is_whole = isinstance(value, int) and not isinstance(value, bool)
+    return value if is_whole and abs(value) <= LARGEST else None
 
 
 def _ids(value: Any) -> tuple[int, ...] | None:

@@ -162,7 +162,9 @@ class TraceDiff:
         lines = ["", f"{'tax by ' + what:<36}"]
         for pair in pairs:
             left, right = ("-" if tax is None else f"{tax:.2f}" for tax in (pair.left, pair.right))
-            lines.append(f"{clip(pair.name or '(document)', 34):<36}{left:>15}{right:>15}{pair.more:>+14.2f}")
+            lines.append(
+                f"{clip(pair.name or '(keys and punctuation)', 34):<36}{left:>15}{right:>15}{pair.more:>+14.2f}"
+            )
         return lines
 
 
