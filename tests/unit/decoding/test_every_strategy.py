@@ -369,7 +369,8 @@ def test_a_cache_that_is_too_small_for_all_of_them_limits_their_length(strategy)
             "hi", strategy=strategy, raw=True, temperature=1.0, constraint=Regex("[a-z]{80}"), **options
         )
         found = run(small, request)
-        assert (found.finish_reason, len(found.token_ids)) == ("length", (64 - 2) // 3 + 1)
+        most = 64 - 64 // 8  # the rest is left to others
+        assert (found.finish_reason, len(found.token_ids)) == ("length", (most - 2) // 3 + 1)
 
 
 ENDLESS = {"constraint": Regex("z*"), "logit_bias": {256: -60.0}, "max_tokens": 50}

@@ -112,7 +112,7 @@ def test_an_option_is_declared_once_and_reaches_python_and_the_environment():
     """What an option takes: its field, a keyword of `load`, its use in an engine, and a row of the docs."""
     names = set(entries(EngineOptions))
     assert names == {field.name for field in fields(EngineOptions)}
-    assert set(inspect.signature(espalier.load).parameters) - {"model", "app"} == names
+    assert set(inspect.signature(espalier.load).parameters) - {"model", "tokenizer", "app"} == names
     assert {f"ESPALIER_{name.upper()}" for name in names} <= set(VARIABLES)
 
 

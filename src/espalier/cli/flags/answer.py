@@ -60,9 +60,11 @@ class AnswerFlags:
             raise
 
     def _flag(self, member: re.Match[str]) -> str:
-        """The flag that gave a member, or the member's name where none did."""
+        """The flag that gave a member; the member's name where none did, or where it may be of --constraint's file."""
+        if self.constraint.constraint is not None:
+            return member[0]
         for name, kind in KINDS.items():
-            if kind == member[1] and getattr(self.constraint, name) and self.constraint.constraint is None:
+            if kind == member[1] and getattr(self.constraint, name):
                 return f"--{name.replace('_', '-')}"
         if member[1] == "wordlist":
             return "--vocab-words" if self.vocab.words else "--vocab-lang"
