@@ -17,7 +17,7 @@ from espalier.engines.llamacpp.model import LlamaStepModel
 from espalier.engines.llamacpp.native import LlamaSampler
 from espalier.engines.llamacpp.tokenize import make_encode
 from espalier.engines.llamacpp.vocab import read_vocab
-from espalier.engines.llamacpp.weights import LlamaFile
+from espalier.engines.llamacpp.weights import OF_WEIGHTS, LlamaFile
 from espalier.engines.local.engine import LocalEngine
 from espalier.engines.options import DEFAULT, EngineOptions
 from espalier.errors import InputError
@@ -26,7 +26,7 @@ from espalier.tokens.vocab import Vocab
 
 NOT_TAKEN = ("dtype", "tool_format")  # the file has its dtype; tool_format is for the chat template
 TAKES = tuple(name for name in entries(EngineOptions) if name not in NOT_TAKEN)
-TAKES_LOADED = tuple(name for name in TAKES if name not in ("device", "gpu_layers"))
+TAKES_LOADED = tuple(name for name in TAKES if name not in OF_WEIGHTS)
 """Of a model that is loaded already, whose weights stay where they are."""
 TEMPLATE = "tokenizer.chat_template"
 

@@ -22,6 +22,7 @@ from espalier.errors import CapabilityError, InputError, LimitExceeded
 
 _SPLIT = re.compile(r"^(.*)-(\d{5})-of-(\d{5})\.gguf$")
 _DEVICE = re.compile(r"^(cuda|gpu)(?::([0-9]+))?$|^(mps|metal|vulkan)$")
+OF_WEIGHTS = ("device", "gpu_layers")  # options that say where the weights are
 SPLIT_MODE_NONE = 0  # of enum llama_split_mode: all on one device
 OUT_OF_MEMORY = (
     "failed to allocate",
