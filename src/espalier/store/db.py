@@ -6,13 +6,14 @@ IMMEDIATE, so that it waits for its turn (`busy_timeout`) at the start instead o
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import sqlite3
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,7 @@ CONNECTION_PRAGMAS = (
 )
 POSTGRES_NAMES = ("postgres", "postgresql", "postgresql+psycopg")
 _WRITES = "espalier_writes"
+_CREATION = threading.Lock()
 
 
 class Database:
@@ -201,11 +203,19 @@ def _open_sqlite(url: URL, *, makes_folder: bool) -> Database:
 
 
 def _make_file(path: Path, *, makes_folder: bool) -> None:
-    """Create the file, readable by its owner only, unless it exists. SQLite gives its log files the same mode."""
+    """Create the file, readable by its owner only, unless it exists. SQLite gives its log files the same mode.
+
+    A file that exists is not opened here: closing it would drop the locks that SQLite holds on it for other connections
+    of this process (POSIX locks are by process and file), and another process would then delete the write-ahead log
+    under them. For the same reason no thread connects to a new file before it is closed.
+    """
     try:
         if makes_folder:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600))
+        with _CREATION, suppress(FileExistsError):
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o600))
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
         message = f"cannot open the database {os.fspath(path)!r}: {error.strerror}"
         raise InputError(message, hint="name a file in a folder that exists", field=FIELD) from error

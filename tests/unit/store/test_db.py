@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sqlite3
 import stat
+import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -90,6 +92,22 @@ def test_a_path_that_can_be_no_file_is_refused(tmp_path: Path, name: str) -> Non
 def test_a_folder_in_which_nobody_can_make_a_file_is_an_error_of_ours() -> None:
     with pytest.raises((OutputError, InputError), match="cannot open the database"):
         open_store("sqlite:////proc/self/espalier.db")
+
+
+def test_opening_a_database_twice_leaves_the_locks_of_the_first_connection(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    store = open_store(url_of(path))
+    with store.database.reading() as connection:
+        connection.exec_driver_sql("SELECT count(*) FROM sqlite_master").all()
+        open_database(url_of(path)).close()
+        program = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute('SELECT 1 FROM traces'); c.close()"
+        subprocess.run([sys.executable, "-c", program, str(path)], check=True)
+        assert path.with_name("a.db-wal").exists()  # the other process was not the last to use it
+    kept = store.save_trace(TRACE, **ASKED)
+    with closing(sqlite3.connect(path)) as other:
+        assert other.execute("SELECT count(*) FROM traces").fetchall() == [(1,)]
+    assert store.trace(kept, caller="anna") == TRACE
+    store.close()
 
 
 def test_a_database_that_may_only_be_read_still_answers_and_refuses_to_keep(tmp_path: Path) -> None:
