@@ -31,7 +31,7 @@ find = PathFinder.find_spec
 
 
 def find_shown(name, path=None, target=None):
-    """As if the hidden modules were not installed."""
+    """Hide the modules, so that importing them fails as for one that is not installed."""
     if any(f"{{name}}.".startswith(f"{{hidden}}.") for hidden in {hidden!r}):
         return None
     return find(name, path, target)

@@ -4,14 +4,12 @@ escaped."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib.resources import files
 from typing import Any
 
-from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from espalier.trace.report.findings import words_of
-from espalier.trace.report.page_style import policy, style
+from espalier.trace.report.page import render_report
 
 TRACES = "../../../../traces/{id}/page"
 
@@ -27,22 +25,16 @@ def render(report: Mapping[str, Any], *, title: str = "Batch report", traces: st
             return Markup(" <code>{}</code>").format(trace_id)
         return Markup(' <a href="{}">trace</a>').format(traces.format(id=trace_id))
 
-    template = files("espalier.pages").joinpath("batch.html").read_text("utf-8")
-    return (
-        Environment(autoescape=True, undefined=StrictUndefined)
-        .from_string(template)
-        .render(
-            title=title,
-            style=style(),
-            policy=policy(),
-            report=report,
-            sentence=sentence(report),
-            tiles=_tiles(report),
-            has_traces=any("trace_id" in item for item in report["outliers"]),
-            trace=trace,
-            words=words_of,
-            many=_many,
-        )
+    return render_report(
+        "batch.html",
+        title=title,
+        report=report,
+        sentence=sentence(report),
+        tiles=_tiles(report),
+        has_traces=any("trace_id" in item for item in report["outliers"]),
+        trace=trace,
+        words=words_of,
+        many=_many,
     )
 
 

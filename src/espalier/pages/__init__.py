@@ -1,4 +1,3 @@
-"""The HTML templates, styles and scripts of the trace page, the page for two traces, the page of test cases and the
-playground. No Python here: `trace/page.py` and `harness/report/page.py` build pages, `server/routes/web.py` serves the
-playground.
+"""The HTML templates, styles and scripts of the pages: a trace, two traces, a batch, test cases, the API and the
+playground. `parts.py` reads them; the packages that know what stands on a page build it.
 """

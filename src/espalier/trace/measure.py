@@ -158,7 +158,7 @@ def plain(array: NDArray[T]) -> NDArray[T]:
 def _sums(
     logits: NDArray[np.float32], allowed: NDArray[np.bool_] | None, top: float
 ) -> tuple[float, float, float, float]:
-    """See `sum_row`."""
+    """The sums of `sum_row`: by its kernel, or by numpy until that is loaded."""
     if not DRAWS.is_loaded:
         return sum_plainly(logits, allowed, top)
     words = NOTHING if allowed is None else masks.from_bool(allowed).view(np.uint32)
@@ -168,7 +168,7 @@ def _sums(
 def sum_plainly(
     logits: NDArray[np.float32], allowed: NDArray[np.bool_] | None, top: float
 ) -> tuple[float, float, float, float]:
-    """See `sum_row`: the same by numpy, `(n,)`, until the kernel is loaded."""
+    """The sums of `sum_row`, worked out by numpy until the kernel is loaded."""
     distances = logits.astype(np.float64) - top  # (n,)
     weights = np.exp(distances)  # (n,)
     spreads = np.multiply(weights, distances, where=weights > 0.0, out=np.zeros_like(weights))  # (n,)

@@ -7,15 +7,13 @@ made. The templates are `pages/trace.html` and `pages/pair.html` with the styles
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import html
 import json
 import re
 from collections.abc import Mapping, Sequence
-from importlib import resources
 from typing import Any
 
+from espalier.pages.parts import part, policy, template
 from espalier.sampling.config import SamplingConfig
 from espalier.trace.files import as_json
 from espalier.trace.measure import SCALE
@@ -67,18 +65,14 @@ def render_pair(
     return _document("pair.html", styles=PAIR_STYLES, scripts=PAIR_SCRIPTS, parts=parts)
 
 
-def _document(template: str, *, styles: Sequence[str], scripts: Sequence[str], parts: Mapping[str, Any]) -> str:
+def _document(name: str, *, styles: Sequence[str], scripts: Sequence[str], parts: Mapping[str, Any]) -> str:
     """Fill a template: strings are HTML-escaped, everything else is embedded as JSON."""
-    style, script = _concatenate(*styles), _concatenate(*scripts)
-    policy = (
-        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; img-src data:; "
-        "base-uri 'none'; form-action 'none'"
-    )
-    filled = {"policy": html.escape(policy, quote=True), "style": style, "script": script}
+    style, script = part(*styles), part(*scripts)
+    filled = {"policy": html.escape(policy(style, script), quote=True), "style": style, "script": script}
     for name, value in parts.items():
         filled[name] = html.escape(_visible(value), quote=True) if isinstance(value, str) else _embed_json(value)
     # One pass: text of the trace that looks like a placeholder is not substituted again.
-    return _PLACE.sub(lambda match: filled[match[1]], _resource(template))
+    return _PLACE.sub(lambda match: filled[match[1]], template(name))
 
 
 def frame(page: str) -> str:
@@ -164,16 +158,3 @@ def _embed_json(value: Any) -> str:
     """JSON that is safe inside a <script>: ASCII (U+2028 and surrogates are escaped), without `<`, `>` and `&`."""
     text = json.dumps(as_json(value), separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-
-
-def _concatenate(*names: str) -> str:
-    """Concatenate files to one style or script. As one module, a script sees what earlier ones export."""
-    return "".join(map(_resource, names))
-
-
-def _resource(name: str) -> str:
-    return resources.files("espalier.pages").joinpath(name).read_text(encoding="utf-8")
-
-
-def _hash(text: str) -> str:
-    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"

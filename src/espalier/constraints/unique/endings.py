@@ -19,7 +19,7 @@ END = rb'(?P<end>[ \t\r\n]*(?:\][^\[{]*|,(?P<next>[ \t\r\n]*(?:[^"\[\]{},]*|"(?:
 the next item."""
 OUTSIDE = re.compile(ITEM + END + rb"?\Z", re.DOTALL)
 INSIDE = re.compile(rb'(?P<item>")' + END + rb"?[ \t\r\n]*\Z", re.DOTALL)
-"""Of a string that is open: from its quotation mark on."""
+"""The part of a string that is open, from its quotation mark on."""
 EXPONENT = re.compile(rb"[eE]")
 
 

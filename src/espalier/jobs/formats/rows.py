@@ -25,7 +25,7 @@ FORMATS = (".jsonl", ".csv", ".parquet")
 GOES_ON = "the same command goes on from here"
 """The hint for an output that cannot be written."""
 ROWS = 500
-"""Of one row group of a Parquet file that is written, and at most of what is read of one at once."""
+"""The size of one row group of a Parquet file that is written, and the most that is read of one at once."""
 DECODED_BYTES = 256 * 2**20
 """How much Parquet rows that are read at once may take: each may hold the longest text of its row group."""
 

@@ -133,21 +133,21 @@ def _shortest_cut(text: str, specials: Sequence[str], fits: Callable[[str], bool
     return _border(text, high, specials)
 
 
-def _border(text: str, place: int, specials: Sequence[str]) -> int:
-    """The first position from here on where a text may be cut: neither inside a grapheme, nor inside the text of a
+def _border(text: str, start: int, specials: Sequence[str]) -> int:
+    """The first position from `start` on where a text may be cut: neither inside a grapheme, nor inside the text of a
     special token."""
-    while place < len(text):
-        after = place
+    while start < len(text):
+        after = start
         while after < len(text) and after and (_goes_on(text[after]) or text[after - 1] == JOINER):
             after += 1
         for special in specials:
             at = text.find(special, max(0, after - len(special) + 1), after + len(special) - 1)
             if 0 <= at < after:
                 after = at + len(special)
-        if after == place:
+        if after == start:
             break
-        place = after
-    return place
+        start = after
+    return start
 
 
 def _goes_on(character: str) -> bool:

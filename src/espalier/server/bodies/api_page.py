@@ -6,15 +6,13 @@ examples; without it, the page is complete but for that.
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
-from functools import cache
 from html import escape
-from importlib.resources import files
 from typing import Any
+
+from espalier.pages import parts
 
 METHODS = ("get", "put", "post", "delete", "options", "head", "patch")
 USER = {
@@ -68,22 +66,9 @@ REPLIES: Mapping[str, Mapping[str, Any]] = {
 """What the demo model answers to an example, without the fields that differ from run to run."""
 
 
-@cache
 def policy() -> str:
     """The Content-Security-Policy of the page: its own style and script, and requests to this server alone."""
-    return (
-        f"default-src 'none'; script-src '{_hash(_part('api.js'))}'; style-src '{_hash(_part('api.css'))}'; "
-        "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-    )
-
-
-@cache
-def _part(name: str) -> str:
-    return files("espalier.pages").joinpath(name).read_text("utf-8")
-
-
-def _hash(text: str) -> str:
-    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+    return parts.policy(parts.part("api.css"), parts.part("api.js"), "connect-src 'self'", "frame-ancestors 'none'")
 
 
 def api_page(document: Mapping[str, Any], *, root: str) -> str:
@@ -93,8 +78,8 @@ def api_page(document: Mapping[str, Any], *, root: str) -> str:
     for path, item in paths:
         for method, route in item.items():
             if method in METHODS:
-                made = "".join(_route(document, path, method, route, root))
-                groups.setdefault((route.get("tags") or ["other"])[0], []).append(made)
+                article = "".join(_route(document, path, method, route, root))
+                groups.setdefault((route.get("tags") or ["other"])[0], []).append(article)
     names = "".join(f'<a href="#{_anchor(name)}">{escape(name)}</a>' for name in groups)
     body = "".join(
         f'<section id="{_anchor(name)}"><h2>{escape(name)}</h2>{"".join(routes)}</section>'
@@ -106,8 +91,8 @@ def api_page(document: Mapping[str, Any], *, root: str) -> str:
         version=escape(info["version"]),
         names=names,
         body=body,
-        style=_part("api.css"),
-        script=_part("api.js"),
+        style=parts.part("api.css"),
+        script=parts.part("api.js"),
     )
 
 

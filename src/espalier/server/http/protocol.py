@@ -21,7 +21,7 @@ HEAD_SECONDS = 30.0
 """The time limit from a new connection, or the first byte of its next request, to the end of the headers."""
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 FULL_SHARE = 0.9
-"""Of the connections that the server takes, how many there may be before idle ones make room for new ones."""
+"""The share of the connections that the server takes, from which on idle ones make room for new ones."""
 MOST_CONNECTIONS = 1_000
 """Where the server has no limit of its own."""
 PROBE_SECONDS = 5.0

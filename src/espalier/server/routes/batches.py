@@ -21,7 +21,7 @@ from espalier.server.ports import Caller
 from espalier.server.process.state import Process
 from espalier.server.routes.batch_store import PRIVATE, batch_store, in_store, limit_of, page_json, wake
 from espalier.store.batches.open import BatchStore
-from espalier.trace.report.page_style import policy
+from espalier.trace.report.page import policy
 
 ENDPOINTS = ("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/embeddings", "/completion")
 STATUSES = (400, 401, 404, 429, 500, 503)

@@ -10,7 +10,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -18,6 +17,7 @@ from starlette.responses import Response
 
 from espalier.constraints.joining.presets import preset_parts
 from espalier.errors import EspalierError
+from espalier.pages import parts
 from espalier.sampling.presets.catalogue import Presets
 from espalier.server.http.errors import READING_ERRORS, NotFound, documented
 from espalier.server.http.wire import JsonResponse
@@ -123,8 +123,7 @@ class File:
 
 @cache
 def _file(name: str) -> File:
-    made = MADE.get(name)
-    content = resources.files("espalier.pages").joinpath(name).read_bytes() if made is None else made.encode()
+    content = (MADE.get(name) or parts.part(name)).encode()
     return File(content=content, tag=f'"{hashlib.blake2b(content, digest_size=12).hexdigest()}"')
 
 

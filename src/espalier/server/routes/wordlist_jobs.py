@@ -100,9 +100,9 @@ async def create_job(request: Request) -> Response:
             )
             return store.batches.create(plan, most_open=process.settings.batch_open_per_key)
 
-        made = await upload(request, process, store, caller, keep)
+        batch = await upload(request, process, store, caller, keep)
         wake(process)
-        accepted = {"job_id": made.id, "status": PENDING, "message": ACCEPTED}
+        accepted = {"job_id": batch.id, "status": PENDING, "message": ACCEPTED}
         return JsonResponse(accepted, headers=warning_header(warnings))
 
 

@@ -20,7 +20,7 @@ from espalier.store.db import Database
 from espalier.store.packing import pack
 
 LOOK_SHARE = 1 / 16
-"""Of a quota: how much is added before what others added is looked up."""
+"""The share of a quota that is added before what others added is looked up."""
 MOST_KNOWN = 1_000
 """Batches whose sizes are remembered."""
 
@@ -46,8 +46,8 @@ class UploadQuota:
         UploadQuotaFull. So does the beginning where there is no room at all. Blocks."""
         name, size = rows.caller_text(caller), 0
         with self._database.reading() as connection:
-            files, kept = self._kept(connection, name)
-        self._check(files + 1, kept + self._writing[name] + 1)
+            files, stored = self._stored(connection, name)
+        self._check(files + 1, stored + self._writing[name] + 1)
 
         def take(count: int) -> None:
             nonlocal size
@@ -55,7 +55,7 @@ class UploadQuota:
             with self._lock:
                 self._writing[name] += count
                 total = self._writing[name]
-            self._check(files + 1, kept + total)
+            self._check(files + 1, stored + total)
 
         try:
             yield take
@@ -68,15 +68,15 @@ class UploadQuota:
     def check(self, connection: Connection, caller: str, size: int) -> None:
         """Raises UploadQuotaFull if one more upload of this size is too much; in the transaction that adds it."""
         if self._most_bytes is not None or self._most_files is not None:
-            files, kept = self._kept(connection, rows.caller_text(caller))
-            self._check(files + 1, kept + size)
+            files, stored = self._stored(connection, rows.caller_text(caller))
+            self._check(files + 1, stored + size)
 
-    def _kept(self, connection: Connection, name: str) -> tuple[int, int]:
+    def _stored(self, connection: Connection, name: str) -> tuple[int, int]:
         query = select(func.count(), func.coalesce(func.sum(FILES.c.bytes), 0)).where(
             FILES.c.caller == name, FILES.c.batch_id.is_(None)
         )
-        files, kept = connection.execute(query).one()
-        return int(files), int(kept)
+        files, stored = connection.execute(query).one()
+        return int(files), int(stored)
 
     def _check(self, files: int, size: int) -> None:
         hint = "delete files that no batch needs any more: DELETE /v1/files/{file_id}"
@@ -111,7 +111,10 @@ class ResultQuota:
             if since >= self._most * LOOK_SHARE:
                 looked, since = self._size(connection, batch_id), 0
             with self._lock:
-                self._known = {**dict(list(self._known.items())[-MOST_KNOWN:]), batch_id: (looked, since)}
+                self._known.pop(batch_id, None)  # what was counted last stands last
+                self._known[batch_id] = looked, since
+                if len(self._known) > MOST_KNOWN:
+                    del self._known[next(iter(self._known))]
             if looked + since > self._most:
                 self._cancel(connection, batch_id, now)
 

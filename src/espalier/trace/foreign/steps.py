@@ -12,9 +12,8 @@ from dataclasses import replace
 from typing import Any
 
 from espalier.automata.reasons.blame import Blame
-from espalier.json_record.declaration import LARGEST
 from espalier.trace.foreign.estimate import CLOSE, Estimate, ranked_of
-from espalier.trace.foreign.responses import ApiStep, ResponseError, finite, spelled_bytes, step_of
+from espalier.trace.foreign.responses import ApiStep, ResponseError, finite, spelled_bytes, step_of, whole
 from espalier.trace.steps import Candidate, StepRecord
 
 NO_ID = -1
@@ -255,8 +254,8 @@ def _bytes_of(data: Mapping[str, Any]) -> bytes:
 def _number(data: Mapping[str, Any]) -> int:
     """`id`, or `token` if that is a number, as in an older format."""
     for name in ("id", "token"):
-        if type(data.get(name)) is int and abs(data[name]) <= LARGEST:
-            return int(data[name])
+        if (number := whole(data.get(name))) is not None:
+            return number
     return NO_ID
 
 
