@@ -65,14 +65,14 @@ def render_pair(
     return _document("pair.html", styles=PAIR_STYLES, scripts=PAIR_SCRIPTS, parts=parts)
 
 
-def _document(name: str, *, styles: Sequence[str], scripts: Sequence[str], parts: Mapping[str, Any]) -> str:
+def _document(source: str, *, styles: Sequence[str], scripts: Sequence[str], parts: Mapping[str, Any]) -> str:
     """Fill a template: strings are HTML-escaped, everything else is embedded as JSON."""
     style, script = part(*styles), part(*scripts)
     filled = {"policy": html.escape(policy(style, script), quote=True), "style": style, "script": script}
     for name, value in parts.items():
         filled[name] = html.escape(_visible(value), quote=True) if isinstance(value, str) else _embed_json(value)
     # One pass: text of the trace that looks like a placeholder is not substituted again.
-    return _PLACE.sub(lambda match: filled[match[1]], template(name))
+    return _PLACE.sub(lambda match: filled[match[1]], template(source))
 
 
 def frame(page: str) -> str:
