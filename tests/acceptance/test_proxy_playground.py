@@ -31,3 +31,4 @@ def test_a_user_generates_through_the_llama_server_and_sees_the_trace(visit):  #
         page.wait_for_selector("#traces li")
         listed = page.locator("#traces li").first.inner_text()
         assert re.search(r"\d rejected, \d+ not known, \d+ with bounds only", listed)
+        page.close()  # it asks how the server is, which is gone after this line
