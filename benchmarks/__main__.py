@@ -1,7 +1,12 @@
-"""`make bench`: every benchmark, one table each. `python -m benchmarks NAME ...` runs some of them."""
+"""`python -m benchmarks`: every benchmark, one table each; `python -m benchmarks NAME ...` runs some of them.
+`--figures FILE` writes what they noted for the page as JSON."""
 
+import argparse
 import sys
 from importlib import import_module
+from pathlib import Path
+
+from benchmarks import figures
 
 BENCHMARKS = {
     "start": "benchmarks.start",
@@ -16,6 +21,7 @@ BENCHMARKS = {
     "llama.cpp": "benchmarks.constraints.llama_cpp",
     "schemas": "benchmarks.schema.report",
     "cold": "benchmarks.cold",
+    "exactness": "benchmarks.exactness",
     "word lists": "benchmarks.constraints.wordlists",
     "compositions": "benchmarks.constraints.compositions",
     "safety": "benchmarks.safety",
@@ -32,7 +38,12 @@ BENCHMARKS = {
 }
 
 
-def main(names: list[str]) -> int:
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHMARKS)}; all by default")
+    parser.add_argument("--figures", type=Path, metavar="FILE")
+    arguments = parser.parse_args(argv)
+    names, before = arguments.names, figures.load()
     unknown = [name for name in names if name not in BENCHMARKS]
     if unknown:
         print(f"unknown: {', '.join(unknown)}; there are: {', '.join(BENCHMARKS)}", file=sys.stderr)
@@ -42,6 +53,8 @@ def main(names: list[str]) -> int:
         # No spinner: its thread would take time from what is measured.
         print(f"\n== {name} ({count} of {len(wanted)}) ==", flush=True)
         import_module(BENCHMARKS[name]).main()
+    if arguments.figures is not None:
+        figures.save(arguments.figures, load_before=before)
     return 0
 
 

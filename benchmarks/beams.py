@@ -16,6 +16,7 @@ import transformers
 
 import espalier
 from benchmarks.constraints.wordlists import spanish, tree_regex
+from benchmarks.figures import OURS, note
 from benchmarks.harness import medians, ratio, timed
 from benchmarks.record import RECORD
 from espalier.api import make_request
@@ -144,6 +145,7 @@ def report(title: str, spent: list[list[float]]) -> None:
     """spent: ours and theirs, each round."""
     ours, theirs = medians(spent)
     times = ratio([their_time for _, their_time in spent], [our_time for our_time, _ in spent])
+    note("Beam search beside transformers", title, "ms a prompt", {OURS: ours, "generate": theirs})
     print(f"{title:>34} {theirs:>9.1f} {ours:>9.1f} {times:>7.2f}x", flush=True)
 
 

@@ -32,9 +32,11 @@ import numpy as np
 from llguidance.gbnf_to_lark import gbnf_to_lark
 from llguidance.numpy import fill_next_token_bitmask
 
+from benchmarks import figures
 from benchmarks.constraints.grammars import sampled, sources
 from benchmarks.constraints.tools import calls, tools
 from benchmarks.constraints.wordlists import LIMITS, lark_of, spanish, text_of
+from benchmarks.figures import note
 from benchmarks.harness import Steps, TextTimes, one_core, print_times, time_text
 from benchmarks.schema.cases import Case, Missing, real
 from benchmarks.schema.judging import Slow, limited
@@ -234,14 +236,15 @@ def safe_texts(made: Tekken, cases: Sequence[Case]) -> Iterator[Text]:
         yield Text(spec=AllOf(text.spec, Safety("standard")), tokens=text.tokens)
 
 
-KINDS: dict[str, Callable[[Tekken], Iterator[Text]]] = {
-    "schemas": lambda made: schema_texts(made, real()[::4]),
-    "GBNF": grammar_texts,
-    "regexes": regex_texts,
-    "word lists": word_texts,
-    "tool calls": tool_texts,
-    "schema and safety": lambda made: safe_texts(made, real()[::24]),
+KINDS: dict[str, Callable[[Tekken, int], Iterator[Text]]] = {
+    "schemas": lambda made, every: schema_texts(made, real()[:: 4 * every]),
+    "GBNF": lambda made, _: grammar_texts(made),
+    "regexes": lambda made, _: regex_texts(made),
+    "word lists": lambda made, _: word_texts(made),
+    "tool calls": lambda made, _: tool_texts(made),
+    "schema and safety": lambda made, every: safe_texts(made, real()[:: 24 * every]),
 }
+"""By name, the texts. The number: of the schemas from the wild, each so many-th of those that are taken."""
 
 
 def measured(engine: Engine, text: Text) -> TextTimes | None:
@@ -253,9 +256,9 @@ def measured(engine: Engine, text: Text) -> TextTimes | None:
         return None
 
 
-def show(kind: str, made: Tekken, engines: Mapping[str, Engine]) -> dict[str, Any]:
+def show(kind: str, made: Tekken, engines: Mapping[str, Engine], every: int) -> dict[str, Any]:
     """Print the table of one kind. Returns its figures as `--save` writes them, in microseconds."""
-    texts = list(KINDS[kind](made))
+    texts = list(KINDS[kind](made, every))
     print(
         f"\n-- {kind}: {len(texts)} texts, {sum(len(text.tokens) for text in texts):,} tokens, V = {made.vocab.width:,}"
     )
@@ -269,14 +272,20 @@ def show(kind: str, made: Tekken, engines: Mapping[str, Engine]) -> dict[str, An
         refused[name] = len(rows) - len(times[name])
     print_times(times)
     print("refused: " + ", ".join(f"{name} {count}" for name, count in refused.items()), flush=True)
-    figures = {name: summary(rows) | {"refused": refused[name]} for name, rows in times.items() if rows}
-    return {"texts": len(texts), "tokens": sum(len(text.tokens) for text in texts), "engines": figures}
+    means = {name: summary(rows) for name, rows in times.items() if rows}
+    for measure in next(iter(means.values()), {}):
+        values = {name: mean[measure] / 1e3 for name, mean in means.items()}
+        note(f"New constraints, {made.vocab.width:,} ids", f"{kind}: {measure}", "ms", values)
+    engines_figures = {name: mean | {"refused": refused[name]} for name, mean in means.items()}
+    return {"texts": len(texts), "tokens": sum(len(text.tokens) for text in texts), "engines": engines_figures}
 
 
 def summary(rows: Sequence[TextTimes]) -> dict[str, float]:
     """Means over the texts of one engine. A step is a mask and an advance."""
     return {
         "to first mask": fmean(row.compile + row.first for row in rows),
+        "mask": fmean(mask for row in rows for mask in row.masks),
+        "advance": fmean(advance for row in rows for advance in row.advances),
         "step of a new constraint": fmean((sum(row.masks) + sum(row.advances)) / len(row.masks) for row in rows),
         "step of a known constraint": fmean(row.again / len(row.masks) for row in rows),
         "whole text": fmean(row.whole for row in rows),
@@ -288,6 +297,7 @@ def main(argv: Sequence[str] = ()) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("kinds", nargs="*", default=[*KINDS], metavar="KIND", help=f"of {', '.join(KINDS)}")
     parser.add_argument("--width", type=int, nargs="+", default=[WIDTHS[1]], help="vocabularies, by their ids")
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="each Nth schema")
     parser.add_argument("--save", type=Path, metavar="FILE", help="write the figures as JSON: scripts/speed_plot.py")
     arguments = parser.parse_args(argv)
     saved: dict[str, dict[str, Any]] = {}
@@ -302,20 +312,14 @@ def main(argv: Sequence[str] = ()) -> None:
                     for engine in engines.values():
                         measured(engine, text)
                 for kind in arguments.kinds:
-                    saved.setdefault(str(width), {})[kind] = show(kind, made, engines)
+                    saved.setdefault(str(width), {})[kind] = show(kind, made, engines, arguments.every)
             except Missing as missing:
                 print(f"left out: {missing}")
     if arguments.save is not None:
         peers = [name for name in ("llguidance", "xgrammar") if find_spec(name) is not None]
         versions = {name: version(name) for name in ("espalier-llm", *peers)}
-        report = {"unit": "microseconds of CPU time", "cpu": cpu(), "versions": versions, "widths": saved}
+        report = {"unit": "microseconds of CPU time", "cpu": figures.cpu(), "versions": versions, "widths": saved}
         arguments.save.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-
-
-def cpu() -> str:
-    """The name of this machine's processor."""
-    names = [line for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines() if "model name" in line]
-    return names[0].partition(":")[2].strip() if names else "unknown"
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 import espalier
+from benchmarks.figures import note
 from benchmarks.harness import OFF, Table, in_turns, ratio
 from benchmarks.record import RECORD
 from espalier.engines.base import FinishEvent
@@ -50,6 +51,15 @@ def report(table: Table, engine: espalier.LoadedEngine, case: str, constraint: e
     found = in_turns(runs, ROUNDS)
     speeds = {name: [speed for speed, _ in rounds] for name, rounds in found.items()}
     ratios = [ratio(speeds[name], speeds["mask"]) for name in STRATEGIES[1:]]
+    for name in STRATEGIES[1:]:
+        values = {name: statistics.median(speeds[name]), "mask": statistics.median(speeds["mask"])}
+        note(
+            f"Strategies, {PARTICLES} particles",
+            f"{engine.engine.name}: {case}: {name}",
+            "tok/s",
+            values,
+            more_is_better=True,
+        )
     table.row(case, *(statistics.median(speeds[name]) for name in STRATEGIES), *ratios, found["awrs"][-1][1])
 
 

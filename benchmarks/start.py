@@ -5,6 +5,8 @@ import subprocess
 import sys
 import time
 
+from benchmarks.figures import note
+
 COMMANDS = {
     "python -c pass": ["-c", "pass"],
     "import espalier": ["-c", "import espalier"],
@@ -20,7 +22,9 @@ def main() -> None:
             start = time.perf_counter()
             subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL)
             seconds[name].append(time.perf_counter() - start)
+    idle = statistics.median(seconds["python -c pass"][1:])
     for name, values in seconds.items():
+        note("Start", name, "s", {name: statistics.median(values[1:]), "python -c pass": idle})
         print(f"{name:<34}{statistics.median(values[1:]):7.3f} s")
 
 

@@ -12,6 +12,7 @@ import tempfile
 from pathlib import Path
 
 import espalier
+from benchmarks.figures import note
 from benchmarks.harness import Table, in_turns, ratio, timed
 from benchmarks.random_llama import random_llama
 from espalier.activations.store.base import ActivationStore
@@ -73,7 +74,10 @@ def main() -> None:
                 QueuedWriter(store) as writer,
             ):
                 for batch, tokens in TOKENS[name.partition(" ")[0]].items():
-                    table.row(name, batch, *compare(engine, batch, tokens, writer))
+                    without, captured, share = compare(engine, batch, tokens, writer)
+                    speeds = {"captured": captured, "without": without}
+                    note("Activations", f"{name}, batch of {batch}", "tok/s", speeds, more_is_better=True)
+                    table.row(name, batch, without, captured, share)
 
 
 if __name__ == "__main__":

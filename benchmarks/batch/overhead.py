@@ -15,6 +15,7 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+from benchmarks.figures import note
 from espalier import api
 from espalier.engines.base import FinishEvent
 from espalier.jobs.values import Lease, WorkItem
@@ -99,8 +100,9 @@ async def measured(count: int) -> None:
                     await run(process, count)
                     seconds[name].append(time.process_time() - began - sum(SPARED))
     base = statistics.median(seconds["engine"])
-    for name, found in seconds.items():
-        middle = statistics.median(found)
+    middles = {name: statistics.median(found) for name, found in seconds.items()}
+    note("Batches", f"{count} short items", "s of CPU", {name: middles[name] for name in ("batch", "routes", "engine")})
+    for name, middle in middles.items():
         print(f"{name:<10}{middle:8.2f} s of CPU for {count} items{middle / base - 1:+8.1%}", flush=True)
 
 

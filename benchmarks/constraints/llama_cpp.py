@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.constraints.grammars import ours, sampled, sources
+from benchmarks.figures import OURS, note
 from benchmarks.harness import Table, medians
 from benchmarks.tekken import tekken
 from benchmarks.tekken import walk as walk_ours
@@ -47,6 +48,7 @@ def main() -> None:
             steps = [per_step(lambda compiled=compiled, tokens=tokens: walk_ours(compiled, tokens)) for _ in range(2)]
             rounds.append([*steps, per_step(lambda s=source, tokens=tokens: walk(LlamaGrammar(llama, s), tokens))])
         cold, warm, theirs = medians(rounds)
+        note("Masks of llama.cpp's grammars", name, "µs", {OURS: cold, f"{OURS}, known": warm, "llama.cpp": theirs})
         table.row(name, len(tokens), cold, warm, theirs, theirs / cold, theirs / warm)
 
 

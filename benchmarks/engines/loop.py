@@ -12,6 +12,7 @@ import torch
 import transformers
 
 import espalier
+from benchmarks.figures import note
 from benchmarks.harness import in_turns, timed
 from benchmarks.random_llama import random_llama
 from espalier.engines.huggingface.model import TransformersStepModel
@@ -76,8 +77,15 @@ def compare(title, engine, model, tokenizer, *, new: int) -> None:  # type: igno
     speeds = in_turns({name: lambda _, run=run: speed(run) for name, run in runs.items()}, ROUNDS)
     base = statistics.median(speeds["generate"])
     print(f"{title}: {parameters / 1e6:.1f} M parameters, {new} tokens, medians of {ROUNDS}")
-    for name, values in speeds.items():
-        median = statistics.median(values)
+    middles = {name: statistics.median(values) for name, values in speeds.items()}
+    for mine, other in (
+        ("ours", "generate"),
+        ("ours, constrained", "generate + processor"),
+        ("ours, full trace", "ours"),
+    ):
+        values = {mine: middles[mine], other: middles[other]}
+        note("Tokens per second beside transformers", f"{title}: {mine}", "tok/s", values, more_is_better=True)
+    for name, median in middles.items():
         print(f"  {name:<32}{median:8.1f} tok/s   {median / base:5.2f} x generate")
 
 

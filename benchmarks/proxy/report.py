@@ -22,6 +22,7 @@ from statistics import median
 
 import httpx2
 
+from benchmarks.figures import note
 from benchmarks.harness import Table, cpu_seconds, resident_megabytes
 from espalier.wiring import demo_model
 from tests.llama_server import llama_server
@@ -123,6 +124,7 @@ def main(arguments: list[str] | None = None) -> None:
                         shared.append(per_second(url, stream=stream))
                         spent.append(1000 * (cpu_seconds(pid) - before) / (2 * CLIENTS * TOKENS))
                 added, rate = median(through) - median(alone), median(shared)
+                note("Proxy", f"{name}, {how}", "ms a token", {"proxy": median(through), "server alone": median(alone)})
                 table.row(name, how, median(through), added, rate, rate / median(fast), median(spent))
 
 

@@ -15,6 +15,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.figures import OURS, note
 from benchmarks.harness import OFF, Table, medians, microseconds, one_core
 from benchmarks.sampling.peers import LlamaCpp, Transformers
 from espalier import SamplingConfig, Vocab
@@ -77,6 +78,10 @@ def steps(size: int) -> None:
     )
     for name, (config, count) in CASES.items():
         ours, *others = medians(measured(config, count, size))
+        values = dict(
+            zip((OURS, "llama.cpp", "llama.cpp with its array", "transformers"), (ours, *others), strict=True)
+        )
+        note(f"Sampling, {WIDTH:,} ids, {'warm' if size > 1 else 'cold'}", name, "µs", values)
         table.row(name, ours, *others, *(other / ours for other in others))
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import espalier
+from benchmarks.figures import note
 from benchmarks.harness import Table, one_core, ratio
 from benchmarks.record import RECORD
 from espalier.engines.base import Event, TokenEvent
@@ -45,12 +46,14 @@ def main() -> None:
                 levels = dict.fromkeys(LEVELS, ">10.3f") | {f"÷ {level}": ">11.3f" for level in LEVELS[1:]}
                 table = Table({"ms a token": "<24"} | levels)
                 for case, asked in CASES.items():
-                    report(table, case, [turns(engine, asked, seed) for seed in range(ROUNDS + 1)][1:])
+                    report(table, name.name, case, [turns(engine, asked, seed) for seed in range(ROUNDS + 1)][1:])
                 table.row("looking at one step", looking(engine))
 
 
-def report(table: Table, case: str, found: list[Times]) -> None:
+def report(table: Table, engine: str, case: str, found: list[Times]) -> None:
     each = {level: [statistics.fmean(trimmed(times[level])) for times in found] for level in LEVELS}
+    values = {f"trace {level}": statistics.median(each[level]) for level in reversed(LEVELS)}
+    note("Tracing", f"{engine}: {case}", "ms a token", values)
     ratios = [ratio(each[level], each["off"]) for level in LEVELS[1:]]
     table.row(case, *(statistics.median(each[level]) for level in LEVELS), *ratios)
 

@@ -1,0 +1,52 @@
+"""`python -m benchmarks.page`: measures everything, and writes the page. `--compare REV` compares two commits."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from benchmarks.page import compare, plots
+from benchmarks.page.document import document
+from benchmarks.page.measure import IDLE_SECONDS, ROOT, measure
+from benchmarks.page.plan import PARTS
+
+DOCS = ROOT / "docs"
+DATA = DOCS / "images" / "bench.json"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.page", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="few schemas, in under four minutes")
+    parser.add_argument("--repetitions", type=int, default=5)
+    parser.add_argument("--only", nargs="+", default=[], choices=[part.title for part in PARTS], metavar="TITLE")
+    parser.add_argument("--idle-seconds", type=float, default=IDLE_SECONDS, help="how long to wait for an idle machine")
+    parser.add_argument("--out", type=Path, default=DOCS, help="the folder of benchmarks.md and images/")
+    parser.add_argument("--write", action="store_true", help="measure nothing: write the page from its data again")
+    parser.add_argument(
+        "--compare", metavar="REV", help="measure this commit beside the working tree, and write no page"
+    )
+    arguments = parser.parse_args()
+    if arguments.compare:
+        return compare.main(arguments.compare, arguments.only, arguments.repetitions, is_quick=arguments.quick)
+    if arguments.write:
+        data = json.loads(DATA.read_text(encoding="utf-8"))
+    else:
+        data = measure(
+            is_quick=arguments.quick,
+            repetitions=arguments.repetitions,
+            names=arguments.only,
+            idle_seconds=arguments.idle_seconds,
+        )
+    images = arguments.out / "images"
+    images.mkdir(parents=True, exist_ok=True)
+    (images / DATA.name).write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    names = plots.draw(data, images)
+    (arguments.out / "benchmarks.md").write_text(document(data, names), encoding="utf-8")
+    print(f"written: {arguments.out / 'benchmarks.md'}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,106 @@
+"""Which benchmarks the page shows, in its order, and what each question is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One part of the page."""
+
+    title: str
+    #: What it measures, and how to read it.
+    about: str
+    #: `python -m` this, with `--figures FILE` added.
+    module: str
+    argv: Sequence[str] = ()
+    #: The same in less time; None leaves the part out of a quick run.
+    quick: Sequence[str] | None = None
+    #: False where the figures do not depend on time: then once is enough.
+    is_repeated: bool = True
+
+
+PARTS = (
+    Part(
+        title="How exact",
+        about="The same schemas and instances for each engine, read byte by byte. *Entirely right*: it compiles, no "
+        "invalid instance is accepted and each valid one is, in some spelling. *Wrongly accepted*: of the invalid "
+        "instances of schemas that it compiles. *Wrongly refused*: of the valid ones. A schema that an engine refuses "
+        "is no wrong answer, and is missing in *compiled*.",
+        module="benchmarks.exactness",
+        quick=("--every", "20"),
+        is_repeated=False,
+    ),
+    Part(
+        title="How fast, cold and warm",
+        about="One text for each of many constraints that were never met before: until the first mask is there; a mask "
+        "and an advance, on average; the whole text; and a second text under the same constraint. CPU time of one "
+        "core. Less is better.",
+        module="benchmarks.cold",
+        argv=("--width", "32000", "131072", "262144"),
+        quick=("schemas", "--every", "6"),
+    ),
+    Part(
+        title="Grammars of llama.cpp",
+        about="A mask of llama.cpp's sample grammars over 131,072 ids, on average over a text.",
+        module="benchmarks.constraints.llama_cpp",
+    ),
+    Part(
+        title="Word lists",
+        about="Texts of 1,750 tokens, from words of a list.",
+        module="benchmarks.constraints.wordlists",
+    ),
+    Part(
+        title="Sampling",
+        about="One step from a row of logits and a mask to a token, without the model.",
+        module="benchmarks.sampling.steps",
+    ),
+    Part(
+        title="Tokens per second",
+        about="The whole of a generation, greedy, on the CPU. More is better.",
+        module="benchmarks.engines.loop",
+    ),
+    Part(
+        title="The server",
+        about="Bursts of requests at once on the demo model, each server with its defaults. More is better.",
+        module="benchmarks.server.report",
+        argv=("--only", "demo", "--rounds", "3"),
+    ),
+    Part(
+        title="Strategies",
+        about="Tokens per second of all particles beside as many runs of `mask`. More is better.",
+        module="benchmarks.faithful",
+    ),
+    Part(
+        title="Jump-forward decoding",
+        about="Characters a second of CPU time, beside `mask` and beside no constraint. More is better.",
+        module="benchmarks.jump",
+    ),
+    Part(
+        title="Beam search", about="The same sequences and scores as transformers', checked.", module="benchmarks.beams"
+    ),
+    Part(
+        title="Tracing",
+        about="A whole token at each level of a trace, beside no trace.",
+        module="benchmarks.sampling.traces",
+        quick=(),
+    ),
+    Part(
+        title="The proxy",
+        about="Time per token of one client through the proxy, and of the server alone.",
+        module="benchmarks.proxy.report",
+    ),
+    Part(
+        title="Batches",
+        about="CPU time of a batch beside the same requests straight to the engine.",
+        module="benchmarks.batch.overhead",
+    ),
+    Part(
+        title="Activations",
+        about="Tokens per second with all layers captured and stored. More is better.",
+        module="benchmarks.activations.capture",
+    ),
+    Part(title="Start", about="Fresh processes.", module="benchmarks.start", quick=()),
+)
