@@ -1,4 +1,4 @@
-"""Writes `docs/benchmarks.md` from the data of a run: every row with ours, each peer, and the ratios with their spread."""
+"""Writes `docs/benchmarks.md` from the data of a run: each row with ours, each peer, and ratios with their spread."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def _machine(data: Mapping[str, Any]) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in data["versions"].items())
     quick = " A quick run: few schemas, some parts left out." if data["is_quick"] else ""
     return (
-        f"{data['date']}; {data['cpu']}, {data['cores']} cores; Python {data['python']}; {versions}. Figures are medians of "
-        f"{data['repetitions']} repetitions. A ratio is ours over the other's, the median of the repetitions' own, with "
-        f"the least and the most.{quick}\n"
+        f"{data['date']}; {data['cpu']}, {data['cores']} cores; Python {data['python']}; {versions}. Figures are "
+        f"medians of {data['repetitions']} repetitions. A ratio is ours over the other's, the median of the "
+        f"repetitions' own, with the least and the most.{quick}\n"
     )
 
 

@@ -1,4 +1,4 @@
-"""Draws the pictures of the page from its data, light and dark. Where a part was not measured, its picture is left out."""
+"""Draws the pictures of the page from its data, light and dark; none of a part that was not measured."""
 
 from __future__ import annotations
 
