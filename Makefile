@@ -21,7 +21,7 @@ export PYTHONDONTWRITEBYTECODE :=
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc 2>/dev/null || getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 export CMAKE_ARGS ?= -DLLAVA_BUILD=OFF -DLLAMA_OPENSSL=OFF -DGGML_NATIVE=OFF
 
-.PHONY: help setup demo test test-all check check-types check-rest docs bench train-demo clean
+.PHONY: help setup demo test test-all check check-types check-rest docs bench bench-compare train-demo clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -63,14 +63,18 @@ docs: .setup-docs ## build the docs as a site, into out/site; broken links and a
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
 	@echo "The docs are in out/site: open out/site/index.html in a browser."
 
-bench: .setup-dev ## run the benchmarks
-	$(BIN)/python -m benchmarks
+bench: .setup-bench ## measure Espalier beside other engines, and write docs/benchmarks.md; QUICK=1 takes 4 minutes
+	$(BIN)/python -m benchmarks.page $(if $(QUICK),--quick --out out/bench)
+
+bench-compare: .setup-bench ## BASE=COMMIT: measure a commit beside this one, and say what changed beyond noise
+	@test -n "$(BASE)" || { echo "say which commit: make bench-compare BASE=main" >&2; exit 2; }
+	$(BIN)/python -m benchmarks.page --compare "$(BASE)" $(if $(QUICK),--quick)
 
 train-demo: .setup-dev ## train the demo model again, into models/demo
 	$(BIN)/python scripts/train_demo_model.py
 
 clean: ## remove the virtual environment and everything that was built
-	rm -rf $(VENV) .setup-demo .setup-docs .setup-dev build dist out
+	rm -rf $(VENV) .setup-bench .setup-demo .setup-docs .setup-dev build dist out
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 
 # Debian may have pip but no ensurepip: then the new environment gets its pip from the one outside.
@@ -88,6 +92,11 @@ $(VENV)/pyvenv.cfg:
 .setup-docs: $(VENV)/pyvenv.cfg $(STATED)
 	$(PIP) --upgrade 'pip>=25.1'
 	$(PIP) -c constraints.txt -e '.[server]' --group docs
+	@touch $@
+
+# The engines that are measured beside Espalier, and the library that draws: 250 MB, of which xgrammar's triton is most.
+.setup-bench: .setup-dev
+	$(PIP) -c constraints.txt --group bench
 	@touch $@
 
 # pip reads dependency groups from 25.1 on. What has to be compiled comes first: where that fails, it fails at once.

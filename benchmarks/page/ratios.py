@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 LEVEL = 0.03
@@ -61,5 +62,4 @@ def number(value: float) -> str:
         return "0"
     if abs(value) >= 100:
         return f"{value:,.0f}"
-    text = f"{value:.3g}"
-    return f"{value:.4f}".rstrip("0") if "e" in text else text
+    return format(Decimal(f"{value:.3g}"), "f")

@@ -1,0 +1,123 @@
+"""The page of benchmarks: what it says of a row, and that a change is told from noise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from benchmarks import figures
+from benchmarks.page import measure, plots
+from benchmarks.page.document import document
+from benchmarks.page.plan import PARTS
+from benchmarks.page.ratios import is_change, number, ratios, verdict
+
+
+def row(ours: list[float], *, more: bool = False, **others: list[float]) -> dict[str, Any]:
+    values = {figures.OURS: ours, **others}
+    return {"table": "A table", "row": "a row", "unit": "ms", "more_is_better": more, "values": values}
+
+
+def page_of(*rows: dict[str, Any], was_idle: bool = True) -> dict[str, Any]:
+    part = {
+        "title": PARTS[0].title,
+        "command": "python -m x",
+        "rows": list(rows),
+        "load": [0.1, 7.0],
+        "was_idle": was_idle,
+    }
+    machine = {
+        "date": "2026-11-28",
+        "cpu": "a processor",
+        "cores": 2,
+        "python": "3.11.7",
+        "versions": {"xgrammar": "1"},
+    }
+    return {**machine, "repetitions": 3, "is_quick": False, "parts": [part]}
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "more", "word"),
+    [
+        ([2.0], [1.0], False, "behind"),
+        ([1.0], [2.0], False, "ahead"),
+        ([2.0], [1.0], True, "ahead"),
+        ([1.0], [2.0], True, "behind"),
+        ([1.01], [1.0], False, "level"),
+        ([0.0], [0.0], False, "level"),
+    ],
+)
+def test_a_row_says_where_we_stand(ours: list[float], theirs: list[float], more: bool, word: str) -> None:
+    assert verdict(row(ours, more=more, peer=theirs)) == word
+
+
+def test_where_we_stand_is_beside_the_best_of_the_others() -> None:
+    assert verdict(row([2.0], first=[3.0], second=[1.0])) == "behind"
+    assert verdict(row([2.0])) == ""
+
+
+def test_a_ratio_is_the_median_of_the_repetitions_own_with_its_spread() -> None:
+    (ratio,) = ratios(row([1.0, 4.0, 3.0], peer=[1.0, 2.0, 2.0]))
+    assert (ratio.least, ratio.middle, ratio.most) == (1.0, 1.5, 2.0)
+    assert ratio.text() == "1.5 (1–2)"
+    assert ratios(row([1.0], peer=[0.0])) == []
+
+
+def test_a_change_is_told_only_where_no_repetition_denies_it() -> None:
+    assert is_change([1.0, 1.1, 1.2], [1.3, 1.4, 1.5])
+    assert is_change([1.3, 1.4], [1.0, 1.1])
+    assert not is_change([1.0, 1.4], [1.3, 1.5])
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.0, "0"), (1234.5, "1,234"), (12.34, "12.3"), (0.00001234, "0.0000123"), (0.5, "0.5"), (100.0, "100")],
+)
+def test_numbers_have_three_digits(value: float, text: str) -> None:
+    assert number(value) == text
+
+
+def test_the_page_shows_misses_as_plainly_as_wins_and_marks_a_busy_machine() -> None:
+    page = document(page_of(row([2.0, 2.0, 2.0], peer=[1.0, 1.0, 1.0]), row([1.0] * 3, peer=[2.0] * 3), was_idle=False))
+    assert "| 2 | 1 | 2 | **behind** |" in page
+    assert "| 1 | 2 | 0.5 | ahead |" in page
+    assert "The machine was busy: load up to 7.0" in page
+    assert "a processor, 2 cores" in page
+
+
+def test_repetitions_are_joined_by_row_and_a_row_that_one_lacks_is_left_out() -> None:
+    def report(**values: float) -> dict[str, Any]:
+        rows = [
+            {"table": "T", "row": name, "unit": "ms", "more_is_better": False, "values": {"Espalier": value}}
+            for name, value in values.items()
+        ]
+        return {"figures": rows, "load": [0.0, 1.0], "was_idle": True}
+
+    joined = measure.joined([report(a=1.0, b=2.0), report(a=3.0)])
+    assert [(each["row"], each["values"]) for each in joined["rows"]] == [("a", {"Espalier": [1.0, 3.0]})]
+
+
+def test_a_benchmark_runs_in_its_own_process_and_gives_what_it_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    report = measure.run_once("tests.unit.benchmarks.noting", ["12"])
+    (figure,) = report["figures"]
+    assert figure["values"] == {"Espalier": 12.0, "another": 1.0}
+    assert report["was_idle"] in (True, False)
+    with pytest.raises(RuntimeError, match="no such number"):
+        measure.run_once("tests.unit.benchmarks.noting", ["x"])
+
+
+def test_every_part_names_a_module_that_is_there() -> None:
+    for part in PARTS:
+        assert (measure.ROOT / f"{part.module.replace('.', '/')}.py").exists(), part.module
+    assert len({part.title for part in PARTS}) == len(PARTS)
+
+
+def test_pictures_are_drawn_from_the_data_and_left_out_without_it(tmp_path: Any) -> None:
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    schemas = row([1.0], llguidance=[2.0]) | {"table": "New constraints, 131,072 ids", "row": "schemas: whole text"}
+    assert plots.draw(page_of(schemas), tmp_path) == ["speed"]
+    drawn = (tmp_path / "bench-speed-dark.svg").read_text(encoding="utf-8")
+    assert "llguidance" in drawn
+    assert plots.draw(page_of(schemas), tmp_path) == ["speed"]
+    assert (tmp_path / "bench-speed-dark.svg").read_text(encoding="utf-8") == drawn
+    assert plots.draw(page_of(row([1.0])), tmp_path) == []
