@@ -22,6 +22,7 @@ BENCHMARKS = {
     "schemas": "benchmarks.schema.report",
     "cold": "benchmarks.cold",
     "exactness": "benchmarks.exactness",
+    "tax": "benchmarks.tax",
     "word lists": "benchmarks.constraints.wordlists",
     "compositions": "benchmarks.constraints.compositions",
     "safety": "benchmarks.safety",

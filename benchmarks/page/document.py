@@ -50,11 +50,12 @@ def _pictures(names: Sequence[str]) -> str:
 
 
 def _part(part: Mapping[str, Any]) -> str:
-    about = next(one.about for one in PARTS if one.title == part["title"])
+    plan = next(one for one in PARTS if one.title == part["title"])
     busy = "" if part["was_idle"] else f" **The machine was busy: load up to {max(part['load']):.1f}.**"
-    lines = [f"## {part['title']}\n", f"{about} `{part['command']}`{busy}\n"]
+    lines = [f"## {part['title']}\n", f"{plan.about} `{part['command']}`{busy}\n"]
+    write = _table if plan.is_compared else _figures
     for table, rows in groupby(part["rows"], key=lambda row: str(row["table"])):
-        lines.append(_table(table, list(rows)))
+        lines.append(write(table, list(rows)))
     return "\n".join(lines)
 
 
@@ -80,4 +81,14 @@ def _table(title: str, rows: Sequence[Mapping[str, Any]]) -> str:
             )
             + " |"
         )
+    return "\n".join(lines) + "\n"
+
+
+def _figures(title: str, rows: Sequence[Mapping[str, Any]]) -> str:
+    """A table without ratios."""
+    names = list(dict.fromkeys(name for row in rows for name in row["values"]))
+    lines = ["| " + " | ".join([title, *names]) + " |", "|---" + "|---:" * len(names) + "|"]
+    for row in rows:
+        cells = [number(statistics.median(row["values"][name])) if name in row["values"] else "–" for name in names]
+        lines.append("| " + " | ".join([row["row"], *cells]) + " |")
     return "\n".join(lines) + "\n"

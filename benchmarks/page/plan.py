@@ -20,6 +20,8 @@ class Part:
     quick: Sequence[str] | None = None
     #: False where the figures do not depend on time: then once is enough.
     is_repeated: bool = True
+    #: False where the columns are not engines: then there are no ratios.
+    is_compared: bool = True
 
 
 PARTS = (
@@ -41,6 +43,15 @@ PARTS = (
         module="benchmarks.cold",
         argv=("--width", "32000", "131072", "262144"),
         quick=("schemas", "--every", "6"),
+    ),
+    Part(
+        title="What it costs the model",
+        about="The same questions as free text, JSON, a schema and a tool call, on the demo model: what the form takes "
+        "from the model, how many facts the answers say, and how many are valid. `espalier tax-card MODEL` prints it "
+        "for any model.",
+        module="benchmarks.tax",
+        is_compared=False,
+        is_repeated=False,
     ),
     Part(
         title="Grammars of llama.cpp",

@@ -44,6 +44,7 @@ COMMANDS = {
     "batch": CommandEntry("batch.commands:app", "Run many prompts, on the spot or in the background.", MORE),
     "test": CommandEntry("testing:command", "Prove a configuration with test cases.", MORE),
     "eval": CommandEntry("evaluate:app", "Judge generated answers.", MORE),
+    "tax-card": CommandEntry("tax_card:command", "Measure what each form of an answer costs a model.", MORE),
     "activations": CommandEntry("activations:app", "Capture hidden states and look after their stores.", MORE),
     "reconstruct": CommandEntry("reconstruct:command", "Rebuild an inference file from logged requests.", MORE),
 }
