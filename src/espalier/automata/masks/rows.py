@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 
 from espalier.automata.languages.nfa import ByteSet, bytes_in
 from espalier.automata.lazy.explored import LazyState
+from espalier.automata.lazy.items import Alternatives, Char, End, LazyItem, LiteralText, Times
+from espalier.automata.masks.layout import KIND
 from espalier.automata.masks.parts import Hand, PartStore
 from espalier.automata.masks.stacks import StackAutomaton
 from espalier.automata.masks.states import Stacks
@@ -41,14 +43,18 @@ class StateRows(ABC, Generic[State]):
         old = len(self.states)
         table = np.empty((size, self._letters), dtype=np.int32)  # (S, C), set row by row: memory comes as it is used
         flags = np.zeros((3, size), dtype=np.uint8)
+        uniform = np.zeros((2, size), dtype=np.int32)
         if old:
             table[:old] = self.table[:old]
             flags[:, :old] = (self.known[:old], self.leaves[:old], self.ends[:old])
+            uniform[:, :old] = (self.uniform[:old], self.reach[:old])
         self.table: NDArray[np.int32] = table
         self.known: NDArray[np.uint8] = flags[0]
         self.leaves: NDArray[np.uint8] = flags[1]
         self.ends: NDArray[np.uint8] = flags[2]
         self.ends[:] = 1
+        self.uniform: NDArray[np.int32] = uniform[0]
+        self.reach: NDArray[np.int32] = uniform[1]
 
     def row(self, state: State) -> int:
         """The number of a state's row, a new one if it has none."""
@@ -76,6 +82,10 @@ class StateRows(ABC, Generic[State]):
         for selector, target in moves:
             row[selector] = target
         self.known[number] = 1
+
+    def simpler(self, number: int) -> tuple[int, int]:
+        """See `Rows`."""
+        return number, 0
 
     @abstractmethod
     def may_return(self, state: State) -> bool:
@@ -111,6 +121,33 @@ class LeafRows(StateRows[LazyState]):
 
     def moves(self, state: LazyState) -> Iterable[tuple[ByteSet, int]]:
         return [(letters, self.row(after)) for letters, after in state.met().edges]
+
+    def simpler(self, number: int) -> tuple[int, int]:
+        """What follows a character of an endless repetition can be read whatever else may follow: in a pattern that may
+        begin anywhere, the text around it."""
+        state = self.states[number]
+        loops = [item for item in state.core if is_repeated(item)] if len(state.core) > 1 else []
+        if not loops:
+            return number, 0
+        widest = max(loops, key=lambda item: sum(letters.bit_count() for letters, _ in item.edges(state.explored.items)))
+        last = {last_byte(item) for item in state.core}
+        if None in last:
+            return number, 0
+        return self.row(state.explored.start([widest])), int(np.bitwise_or.reduce(KIND[[*last]]))
+
+
+def is_repeated(item: LazyItem) -> bool:
+    """Whether an item reads a character that may follow any number of times."""
+    return isinstance(item, Char) and item.at == 0 and isinstance(item.after, Times) and item.after.node.max is None
+
+
+def last_byte(item: LazyItem) -> int | None:
+    """The byte with which all texts from an item on end; None where they may end with several."""
+    while isinstance(item, Char | LiteralText | Alternatives | Times):
+        if isinstance(item.after, End):
+            return item.text[-1] if isinstance(item, LiteralText) else None
+        item = item.after
+    return None
 
 
 class HandedStates:

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
-from importlib import import_module
-from typing import Any, Protocol
-from weakref import WeakKeyDictionary
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from espalier.automata.masks.layout import KIND, lay_out, load_kernels
 from espalier.errors import LimitExceeded
-from espalier.kernels.group import KernelGroup
 from espalier.time_limit import check as check_time
 from espalier.tokens.mask import Mask, words
 from espalier.tokens.trie import TokenTrie
@@ -28,48 +25,8 @@ WHOLE = np.array([-1], dtype=np.int32)
 _NOWHERE = np.empty(0, dtype=np.int32)
 _NOUGHT = np.zeros(1, dtype=np.int32)
 _MAX_OPEN = 16_000_000
-_ALIKE = (
-    "abcdefghijklmnopqrstuvwxyz",
-    "ABCDEFGHIJKLMNOPQRSTUVWXYZ",
-    "0123456789",
-    " ",
-    "\t",
-    "\n",
-    "\r",
-    '"',
-    "\\",
-    "'",
-    "/",
-    "*",
-    "<>",
-    "()",
-    "[]",
-    "{}",
-    ",",
-    ".",
-    ":;",
-    "-",
-    "_",
-    "+=",
-    "!?",
-    "#@",
-    "$%",
-    "&|",
-    "`~^",
-    "\x7f",
-)
-"""Bytes of one kind: bytes that grammars seldom tell apart inside a repetition. All other bytes are two more kinds."""
-
-
-def _kinds() -> NDArray[np.int32]:
-    kinds = np.where(np.arange(256) < 128, 1 << len(_ALIKE), 1 << (len(_ALIKE) + 1)).astype(np.int32)  # (256,)
-    for i, alike in enumerate(_ALIKE):
-        kinds[list(alike.encode())] = 1 << i
-    return kinds
-
-
-KIND = _kinds()
-"""The kind of each byte as one bit, `(256,)`."""
+_QUEUE = 4096  # states, each with what is left of a character, that are looked at for what one state reads
+_MAX_FILLED = 16  # rows that are filled for it
 
 
 class Rows(Protocol):
@@ -81,9 +38,16 @@ class Rows(Protocol):
     known: NDArray[np.uint8]  # (S,), the row is filled
     leaves: NDArray[np.uint8]  # (S,), the rule may return here, in the middle of a token
     ends: NDArray[np.uint8]  # (S,), a token may end here
+    uniform: NDArray[np.int32]  # (S,), the kinds of bytes of which the state reads every text, see `kernels.py`
+    reach: NDArray[np.int32]  # (S,), up to so many bytes; -1 for none, 0 while it is not known
 
     def fill(self, state: int) -> None:
         """Fill the row of a state that is not `known`."""
+        ...
+
+    def simpler(self, state: int) -> tuple[int, int]:
+        """A state that reads nothing which `state` does not read, but is easier to look at, or `state` itself; and the
+        kinds of the bytes with which the rule may end."""
         ...
 
 
@@ -122,8 +86,8 @@ class Walker:
     """Walks one trie; holds the buffers for the results. Not thread-safe."""
 
     def __init__(self, trie: TokenTrie, width: int) -> None:
-        self._kernels = _kernels()
-        self._trie = laid_out(trie)
+        self._kernels = load_kernels()
+        self._trie = lay_out(trie)
         self._words = words(width)
         total = len(trie)
         self._stack = np.zeros(trie.max_depth + 2, dtype=np.int32)
@@ -131,6 +95,8 @@ class Walker:
         self._was_left = np.zeros(total, dtype=np.uint8)  # (N,)
         self._open_nodes = np.empty(total + 1, dtype=np.int32)
         self._open_states = np.empty(total + 1, dtype=np.int32)
+        self._queue = np.empty((_QUEUE, 2), dtype=np.int32)
+        self._marks = np.zeros(8 * 256, dtype=np.uint8)
 
     def walk(
         self,
@@ -144,15 +110,24 @@ class Walker:
         """The packed mask of the tokens below `nodes` that `state` reads, `(W,) int32`, and the nodes, ascending, at
         which the rule may return in the middle of a token. first: with WHOLE, only tokens whose first byte is set,
         `(256,) bool`. handed: takes the states below whose nodes the caller walks."""
-        trie = self._trie
+        trie, origin = self._trie, None
+        if nodes is WHOLE:
+            self._settle(rows, state)
+        plain = None
+        if nodes is WHOLE and first is None and rows.reach[state] > 0:
+            plain = trie.slice(int(rows.uniform[state]), int(rows.reach[state]), self._words)
+        if plain is None:
+            bits = np.zeros(self._words, dtype=np.uint32)
+        else:
+            trie, origin, bits = plain.rest, plain.origin, plain.bits.copy()
         heads = trie.heads if first is None else trie.heads[first[trie.heads[:, 1]]]  # (R, 2)
-        bits = np.zeros(self._words, dtype=np.uint32)
         left = 0
 
         def run(nodes: NDArray[np.int32], states: NDArray[np.int32]) -> int:
             nonlocal left
             left, opened = self._kernels.walk(
                 trie.nodes,
+                trie.contents,
                 heads,
                 KIND,
                 trie.ids,
@@ -161,6 +136,10 @@ class Walker:
                 rows.known,
                 rows.leaves,
                 rows.ends,
+                rows.uniform,
+                rows.reach,
+                self._queue,
+                self._marks_of(rows),
                 nodes,
                 states,
                 self._stack,
@@ -174,7 +153,7 @@ class Walker:
             return int(opened)
 
         try:
-            self._until_closed(rows, state, nodes, run, handed)
+            self._until_closed(rows, state, nodes, run, handed, origin)
         except BaseException:
             # After an error between two passes (a limit, an interrupt) no mark may be left for the next walk.
             self._was_left.fill(0)
@@ -183,7 +162,49 @@ class Walker:
         self._was_left[exits] = 0
         if left and not bool(np.all(exits[1:] > exits[:-1])):  # sorted already if nothing was resumed
             exits.sort()
-        return bits.view(np.int32), exits
+        return bits.view(np.int32), exits if origin is None else origin[exits]
+
+    def _settle(self, rows: Rows, state: int) -> None:
+        """Find out which texts a state reads whatever they are, and fill the rows that are needed for it."""
+        if rows.reach[state]:
+            return
+        base, ends = rows.simpler(state)
+        if base != state:
+            self._settle(rows, base)
+            rows.uniform[state] = rows.uniform[base] & ~ends
+            rows.reach[state] = rows.reach[base]
+            return
+        if not rows.known[state]:
+            rows.fill(state)
+        filled = 0
+        while True:
+            opened = self._kernels.settle(
+                state,
+                KIND,
+                rows.classes,
+                rows.table,
+                rows.known,
+                rows.leaves,
+                rows.ends,
+                self._queue,
+                self._marks_of(rows),
+                self._open_states,
+                rows.uniform,
+                rows.reach,
+            )
+            filled += opened
+            if not opened or filled > _MAX_FILLED:
+                return
+            check_time()
+            for row in self._open_states[:opened].tolist():
+                if not rows.known[row]:
+                    rows.fill(row)
+
+    def _marks_of(self, rows: Rows) -> NDArray[np.uint8]:
+        size = 8 * rows.table.shape[0]
+        if self._marks.shape[0] < size:
+            self._marks = np.zeros(size, dtype=np.uint8)
+        return self._marks
 
     def spell(
         self, words: Words, nodes: NDArray[np.int32], *, last: int = -1
@@ -268,8 +289,10 @@ class Walker:
         nodes: NDArray[np.int32],
         run: Callable[[NDArray[np.int32], NDArray[np.int32]], int],
         handed: RowReceiver | None = None,
+        origin: NDArray[np.int32] | None = None,
     ) -> None:
-        """Run a kernel, fill the rows that it met, and resume below them, until no subtree is open."""
+        """Run a kernel, fill the rows that it met, and resume below them, until no subtree is open. origin: the nodes
+        of the whole trie, where the kernel walks a part of it."""
         if not rows.known[state]:
             rows.fill(state)
         states = np.full(nodes.shape[0], state, dtype=np.int32)
@@ -287,7 +310,8 @@ class Walker:
             unknown = list(dict.fromkeys(states.tolist()))
             if handed is not None and (accepted := [row for row in unknown if handed.takes(row)]):
                 for row in accepted:
-                    handed.take(row, nodes[states == row])
+                    below = nodes[states == row]
+                    handed.take(row, below if origin is None else origin[below])
                 if len(accepted) == len(unknown):
                     return
                 kept = ~np.isin(states, accepted)
@@ -354,55 +378,3 @@ class WalkerPool:
             return walker.land(rows, state)
         finally:
             self._free.append(walker)
-
-
-MASKS = KernelGroup("masks", ["espalier.automata.masks.kernels"], seconds=4)
-
-
-@cache
-def _kernels() -> Any:
-    MASKS.load()
-    return import_module("espalier.automata.masks.kernels")
-
-
-@dataclass(frozen=True, slots=True)
-class TrieLayout:
-    """A trie in the layout of `kernels.py`."""
-
-    nodes: NDArray[np.int32]  # (N + 1, 4)
-    heads: NDArray[np.int32]  # (R, 2)
-    ids: NDArray[np.int32]  # (T,)
-
-
-_LAID: WeakKeyDictionary[TokenTrie, TrieLayout] = WeakKeyDictionary()
-
-
-def laid_out(trie: TokenTrie) -> TrieLayout:
-    """The trie in the layout of `kernels.py`, made once for each trie."""
-    laid = _LAID.get(trie)
-    if laid is None:
-        kernels = _kernels()
-        total = len(trie)
-        # Each round takes one more id of every node that has one; a stable sort then groups the ids by node.
-        owners, found_ids = [], []
-        at = np.flatnonzero(trie.token >= 0)
-        ids = trie.token[at]
-        while at.size:
-            owners.append(at)
-            found_ids.append(ids)
-            ids = trie.next_same[ids]
-            at, ids = at[ids >= 0], ids[ids >= 0]
-        owner = np.concatenate([*owners, np.empty(0, dtype=np.intp)])  # (T,)
-        order = np.argsort(owner, kind="stable")
-        nodes = np.zeros((total + 1, 4), dtype=np.int32)
-        nodes[1:, kernels.FIRST] = np.cumsum(np.bincount(owner, minlength=total)[:total])
-        nodes[:total, kernels.SKIP] = trie.skip
-        nodes[:total, kernels.PLACE] = (trie.depth.astype(np.int32) << 8) | trie.byte
-        kernels.find_kinds(nodes, KIND)
-        at = np.flatnonzero(trie.depth == 1)
-        laid = _LAID[trie] = TrieLayout(
-            nodes=nodes,
-            heads=np.stack([at, trie.byte[at]], axis=1).astype(np.int32),
-            ids=np.concatenate([*found_ids, np.empty(0, dtype=np.int32)])[order].astype(np.int32),
-        )
-    return laid
