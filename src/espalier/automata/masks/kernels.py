@@ -29,6 +29,10 @@ Array: TypeAlias = Any  # numpy arrays; shapes and types are in `walk`'s docstri
 
 FIRST, SKIP, PLACE, KINDS = range(4)
 CONTENT, HEIGHT, PATH = range(3)
+UNIFORM, REACH, SIMPLER, STOPS = range(4)
+"""What is known of a state as a reader of text: the kinds over which it is uniform; its reach, -1 for none, 0 while it
+is not known; a state, itself where there is none, that reads no text which it does not read too, and is easier to look
+at; the kinds of the bytes with which the rule may end, if there is one."""
 HIGH, CHARACTER = 1 << 29, 1 << 30
 PLAIN, WORDLIKE = 3 | CHARACTER, 3 | HIGH | CHARACTER
 """Small and capital letters, and what is not ASCII: without them a state reads too little to be worth a look."""
@@ -151,7 +155,7 @@ def _reads(target: int, leaves: Array, ends: Array) -> bool:
 
 
 @kernel()
-def _uniform(
+def _settle(
     state: int,
     kind: Array,
     classes: Array,
@@ -159,21 +163,25 @@ def _uniform(
     known: Array,
     leaves: Array,
     ends: Array,
+    readings: Array,
     queue: Array,
     marks: Array,
     unknown: Array,
-) -> tuple[int, int, int]:
-    """The kinds over which a state is uniform, its reach, 0 for none, and how many states are not `known` that stand in
-    the way of a longer one: they are the first of `unknown`. queue: (Q, 2) int32. marks: (8 S,) uint8, zero before and
-    after."""
-    wanted = 2 * CHARACTER - 1
-    while True:
-        kinds, reach, opened, unwanted = _follow(
-            state, wanted, kind, classes, table, known, leaves, ends, queue, marks, unknown
-        )
-        if unwanted == 0:
-            return kinds, reach, opened
-        wanted &= ~unwanted
+) -> int:
+    """See `settle`."""
+    simpler, opened = readings[state, SIMPLER], 0
+    if readings[simpler, REACH] == 0 or unknown.shape[0]:
+        wanted, unwanted = 2 * CHARACTER - 1, 1
+        while unwanted:
+            kinds, reach, opened, unwanted = _follow(
+                simpler, wanted, kind, classes, table, known, leaves, ends, readings, queue, marks, unknown
+            )
+            wanted &= ~unwanted
+        readings[simpler, UNIFORM] = kinds & ~readings[simpler, STOPS]
+        readings[simpler, REACH] = reach or -1
+    readings[state, UNIFORM] = readings[simpler, UNIFORM] & ~readings[state, STOPS]
+    readings[state, REACH] = readings[simpler, REACH]
+    return opened
 
 
 @kernel()
@@ -186,12 +194,15 @@ def _follow(
     known: Array,
     leaves: Array,
     ends: Array,
+    readings: Array,
     queue: Array,
     marks: Array,
     unknown: Array,
 ) -> tuple[int, int, int, int]:
-    """As `_uniform`, for some kinds; and one of them after which too little can be read, 0 if there is none: then the
-    others do not count. A backslash is such a kind."""
+    """Of some kinds those over which a state is uniform, its reach, 0 for none, and how many states are not `known` that
+    stand in the way of a longer one: they are the first of `unknown`; and a kind after which too little can be read, 0
+    if there is none: then the others do not count. A backslash is such a kind. queue: (Q, 2) int32. marks: (8 S,)
+    uint8, zero before and after."""
     first, last = 0, 1
     queue[0, 0], queue[0, 1] = 8 * state, 0  # state and what is left of a character, as `_rest` knows it; the kind read
     marks[8 * state] = 1
@@ -247,7 +258,7 @@ def _follow(
                         rest, via = _after_lead(byte), kinds & CHARACTER
                         if rest == 0 or via == 0:
                             continue
-                after = 8 * table[at, classes[byte]] + rest
+                after = 8 * readings[table[at, classes[byte]], SIMPLER] + rest
                 if not marks[after]:
                     if last == queue.shape[0]:
                         full = True
@@ -266,7 +277,7 @@ def _follow(
     return (0 if reach == 0 else kinds), reach, opened, unwanted
 
 
-@kernel((INT, I32, U8, I32_ROWS, U8, U8, U8, I32_ROWS, U8, I32, I32, I32))
+@kernel((INT, I32, U8, I32_ROWS, U8, U8, U8, I32_ROWS, I32_ROWS, U8, I32))
 def settle(
     state: int,
     kind: Array,
@@ -275,23 +286,19 @@ def settle(
     known: Array,
     leaves: Array,
     ends: Array,
+    readings: Array,
     queue: Array,
     marks: Array,
     unknown: Array,
-    uniform: Array,
-    reach: Array,
 ) -> int:
-    """Note the kinds over which a state is uniform, (S,) int32, and its reach, (S,) int32, -1 for none and 0 while that
-    is not known. Returns how many rows have to be filled for a longer one: those of the first of `unknown`."""
-    kinds, length, opened = _uniform(state, kind, classes, table, known, leaves, ends, queue, marks, unknown)
-    uniform[state] = kinds
-    reach[state] = length or -1
-    return opened
+    """Note over which kinds a state is uniform, and its reach, in readings, (S, 4) int32. Returns how many rows have to
+    be filled for a longer one: those of the first of `unknown`."""
+    return _settle(state, kind, classes, table, known, leaves, ends, readings, queue, marks, unknown)
 
 
 @kernel(
     (
-        *(I32_ROWS, I32_ROWS, I32_ROWS, I32, I32, U8, I32_ROWS, U8, U8, U8, I32, I32, I32_ROWS, U8),
+        *(I32_ROWS, I32_ROWS, I32_ROWS, I32, I32, U8, I32_ROWS, U8, U8, U8, I32_ROWS, I32_ROWS, U8),
         *(I32, I32, I32, U32, I32, INT, U8, I32, I32),
     )
 )
@@ -306,8 +313,7 @@ def walk(
     known: Array,
     leaves: Array,
     ends: Array,
-    uniform: Array,
-    reach: Array,
+    readings: Array,
     queue: Array,
     marks: Array,
     nodes: Array,
@@ -325,7 +331,7 @@ def walk(
 
     Inputs: trie (N + 1, 4) int32; contents (N + 1, 3) int32; heads (R, 2) int32, the nodes of depth 1 and their bytes;
     kind (256,) int32; ids (T,) int32; classes (256,) uint8; table (S, C) int32; known, leaves, ends (S,) uint8: the row
-    is filled, the rule may return here, a token may end here. uniform, reach: (S,) int32, see `settle`. queue, (Q, 2)
+    is filled, the rule may return here, a token may end here. readings: (S, 4) int32, see UNIFORM. queue, (Q, 2)
     int32, marks, (8 S,) uint8, all zero, and stack, (depth + 2,) int32: scratch.
     Outputs: bits (W,) uint32; left_at (N,) int32, the nodes with children at which the rule may return, each once
     (marked in was_left (N,) uint8), from index left_count on; open_nodes and open_states (M,) int32, the skipped
@@ -349,14 +355,15 @@ def walk(
             depth = place >> 8
             before = stack[depth - 1]
             after = trie[i, SKIP]
-            if reach[before] >= 0:
-                if reach[before] == 0 and after - i > MANY:
-                    kinds, length, _ = _uniform(
-                        before, kind, classes, table, known, leaves, ends, queue, marks, open_states[:0]
+            if readings[before, REACH] >= 0:
+                if readings[before, REACH] == 0 and after - i > MANY:
+                    _settle(
+                        before, kind, classes, table, known, leaves, ends, readings, queue, marks, open_states[:0]
                     )
-                    uniform[before] = kinds
-                    reach[before] = length or -1
-                if reach[before] >= contents[i, HEIGHT] and contents[i, CONTENT] & ~uniform[before] == 0:
+                if (
+                    readings[before, REACH] >= contents[i, HEIGHT]
+                    and contents[i, CONTENT] & ~readings[before, UNIFORM] == 0
+                ):
                     for token in ids[trie[i, FIRST] : trie[after, FIRST]]:
                         bits[token >> 5] |= 1 << (token & 31)
                     i = after

@@ -43,18 +43,17 @@ class StateRows(ABC, Generic[State]):
         old = len(self.states)
         table = np.empty((size, self._letters), dtype=np.int32)  # (S, C), set row by row: memory comes as it is used
         flags = np.zeros((3, size), dtype=np.uint8)
-        uniform = np.zeros((2, size), dtype=np.int32)
+        readings = np.zeros((size, 4), dtype=np.int32)
         if old:
             table[:old] = self.table[:old]
             flags[:, :old] = (self.known[:old], self.leaves[:old], self.ends[:old])
-            uniform[:, :old] = (self.uniform[:old], self.reach[:old])
+            readings[:old] = self.readings[:old]
         self.table: NDArray[np.int32] = table
         self.known: NDArray[np.uint8] = flags[0]
         self.leaves: NDArray[np.uint8] = flags[1]
         self.ends: NDArray[np.uint8] = flags[2]
         self.ends[:] = 1
-        self.uniform: NDArray[np.int32] = uniform[0]
-        self.reach: NDArray[np.int32] = uniform[1]
+        self.readings: NDArray[np.int32] = readings
 
     def row(self, state: State) -> int:
         """The number of a state's row, a new one if it has none."""
@@ -73,6 +72,7 @@ class StateRows(ABC, Generic[State]):
             self.states.append(state)
             self.table[number] = -1
             self.leaves[number] = self.may_return(state)
+            self.readings[number, -2:] = self.simpler(state, number)
         return number
 
     def fill(self, number: int) -> None:
@@ -83,8 +83,8 @@ class StateRows(ABC, Generic[State]):
             row[selector] = target
         self.known[number] = 1
 
-    def simpler(self, number: int) -> tuple[int, int]:
-        """See `Rows`."""
+    def simpler(self, state: State, number: int) -> tuple[int, int]:
+        """The row of a state that is easier to look at, and the kinds with which the rule may end, see `kernels.py`."""
         return number, 0
 
     @abstractmethod
@@ -122,18 +122,17 @@ class LeafRows(StateRows[LazyState]):
     def moves(self, state: LazyState) -> Iterable[tuple[ByteSet, int]]:
         return [(letters, self.row(after)) for letters, after in state.met().edges]
 
-    def simpler(self, number: int) -> tuple[int, int]:
+    def simpler(self, state: LazyState, number: int) -> tuple[int, int]:
         """What follows a character of an endless repetition can be read whatever else may follow: in a pattern that may
         begin anywhere, the text around it."""
-        state = self.states[number]
-        loops = [item for item in state.core if is_repeated(item)] if len(state.core) > 1 else []
-        if not loops:
-            return number, 0
-        widest = max(loops, key=lambda item: sum(letters.bit_count() for letters, _ in item.edges(state.explored.items)))
-        last = {last_byte(item) for item in state.core}
+        loops = [item for item in state.core if is_repeated(item)]
+        last = {last_byte(item) for item in state.core} if loops else {None}
         if None in last:
             return number, 0
-        return self.row(state.explored.start([widest])), int(np.bitwise_or.reduce(KIND[[*last]]))
+        items = state.explored.items
+        widest = max(loops, key=lambda item: sum(letters.bit_count() for letters, _ in item.edges(items)))
+        base = number if len(state.core) == 1 else self.row(state.explored.start([widest]))
+        return base, int(np.bitwise_or.reduce(KIND[[*last]]))
 
 
 def is_repeated(item: LazyItem) -> bool:

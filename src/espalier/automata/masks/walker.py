@@ -38,16 +38,10 @@ class Rows(Protocol):
     known: NDArray[np.uint8]  # (S,), the row is filled
     leaves: NDArray[np.uint8]  # (S,), the rule may return here, in the middle of a token
     ends: NDArray[np.uint8]  # (S,), a token may end here
-    uniform: NDArray[np.int32]  # (S,), the kinds of bytes of which the state reads every text, see `kernels.py`
-    reach: NDArray[np.int32]  # (S,), up to so many bytes; -1 for none, 0 while it is not known
+    readings: NDArray[np.int32]  # (S, 4), see `kernels.UNIFORM`; a new row has a zero, a zero, its own number, a zero
 
     def fill(self, state: int) -> None:
         """Fill the row of a state that is not `known`."""
-        ...
-
-    def simpler(self, state: int) -> tuple[int, int]:
-        """A state that reads nothing which `state` does not read, but is easier to look at, or `state` itself; and the
-        kinds of the bytes with which the rule may end."""
         ...
 
 
@@ -114,8 +108,9 @@ class Walker:
         if nodes is WHOLE:
             self._settle(rows, state)
         plain = None
-        if nodes is WHOLE and first is None and rows.reach[state] > 0:
-            plain = trie.slice(int(rows.uniform[state]), int(rows.reach[state]), self._words)
+        if nodes is WHOLE and first is None:
+            kinds, reach, *_ = rows.readings[state].tolist()
+            plain = trie.slice(kinds, reach, self._words)
         if plain is None:
             bits = np.zeros(self._words, dtype=np.uint32)
         else:
@@ -136,8 +131,7 @@ class Walker:
                 rows.known,
                 rows.leaves,
                 rows.ends,
-                rows.uniform,
-                rows.reach,
+                rows.readings,
                 self._queue,
                 self._marks_of(rows),
                 nodes,
@@ -166,16 +160,11 @@ class Walker:
 
     def _settle(self, rows: Rows, state: int) -> None:
         """Find out which texts a state reads whatever they are, and fill the rows that are needed for it."""
-        if rows.reach[state]:
+        if rows.readings[state, self._kernels.REACH]:
             return
-        base, ends = rows.simpler(state)
-        if base != state:
-            self._settle(rows, base)
-            rows.uniform[state] = rows.uniform[base] & ~ends
-            rows.reach[state] = rows.reach[base]
-            return
-        if not rows.known[state]:
-            rows.fill(state)
+        base = int(rows.readings[state, self._kernels.SIMPLER])
+        if not rows.known[base]:
+            rows.fill(base)
         filled = 0
         while True:
             opened = self._kernels.settle(
@@ -186,11 +175,10 @@ class Walker:
                 rows.known,
                 rows.leaves,
                 rows.ends,
+                rows.readings,
                 self._queue,
                 self._marks_of(rows),
                 self._open_states,
-                rows.uniform,
-                rows.reach,
             )
             filled += opened
             if not opened or filled > _MAX_FILLED:
