@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
-from espalier.kernels.compiled import BYTES, I32, I32_ROWS, INT, U8, U32, kernel
+from espalier.kernels.compiled import I32, I32_ROWS, INT, U8, U32, kernel
 
 # compiled with: 417fb10f
 
@@ -115,9 +115,9 @@ def cut(
     rest_ids: Array,
     origin: Array,
 ) -> tuple[int, int]:
-    """Set the bits, (W,) uint32, of the tokens of at most `length` bytes that are made of some kinds alone, and fill the
-    trie of all others: rest, (N + 1, 4) int32, rest_ids, (T,) int32, and for each of its nodes the node in the whole
-    trie, origin, (N,) int32. number: (N + 1,) int32, scratch. Returns how many nodes and ids it has."""
+    """Set the bits, (W,) uint32, of the tokens of at most `length` bytes that are made of some kinds alone, and fill
+    the trie of all others: rest, (N + 1, 4) int32, rest_ids, (T,) int32, and for each of its nodes the node in the
+    whole trie, origin, (N,) int32. number: (N + 1,) int32, scratch. Returns how many nodes and ids it has."""
     size = trie.shape[0] - 1
     after = size  # the next node that stays
     for i in range(size - 1, -1, -1):
@@ -199,10 +199,10 @@ def _follow(
     marks: Array,
     unknown: Array,
 ) -> tuple[int, int, int, int]:
-    """Of some kinds those over which a state is uniform, its reach, 0 for none, and how many states are not `known` that
-    stand in the way of a longer one: they are the first of `unknown`; and a kind after which too little can be read, 0
-    if there is none: then the others do not count. A backslash is such a kind. queue: (Q, 2) int32. marks: (8 S,)
-    uint8, zero before and after."""
+    """Of some kinds those over which a state is uniform, its reach, 0 for none, and how many states are not `known`
+    that stand in the way of a longer one: they are the first of `unknown`; and a kind after which too little can be
+    read, 0 if there is none: then the others do not count. A backslash is such a kind. queue: (Q, 2) int32. marks:
+    (8 S,) uint8, zero before and after."""
     first, last = 0, 1
     queue[0, 0], queue[0, 1] = 8 * state, 0  # state and what is left of a character, as `_rest` knows it; the kind read
     marks[8 * state] = 1
@@ -357,9 +357,7 @@ def walk(
             after = trie[i, SKIP]
             if readings[before, REACH] >= 0:
                 if readings[before, REACH] == 0 and after - i > MANY:
-                    _settle(
-                        before, kind, classes, table, known, leaves, ends, readings, queue, marks, open_states[:0]
-                    )
+                    _settle(before, kind, classes, table, known, leaves, ends, readings, queue, marks, open_states[:0])
                 if (
                     readings[before, REACH] >= contents[i, HEIGHT]
                     and contents[i, CONTENT] & ~readings[before, UNIFORM] == 0
@@ -456,81 +454,3 @@ def land(
             stack[depth] = state
             i += 1
     return opened
-
-
-@kernel((I32_ROWS, I32_ROWS, I32, BYTES, I32, I32, I32, INT, I32, U32, I32, I32))
-def spell(
-    trie: Array,
-    heads: Array,
-    ids: Array,
-    data: Array,
-    begins: Array,
-    stops: Array,
-    nodes: Array,
-    last: int,
-    path: Array,
-    bits: Array,
-    found_nodes: Array,
-    found_words: Array,
-) -> int:
-    """Follow words below each of `nodes`, or from the root for -1, as far as the trie has them, and set the bits of the
-    tokens that end on the way. data: the bytes of all words, (B,) uint8; begins, stops: where each one is read from and
-    where it ends, (K,) int32; sorted words share the work for what they have in common. path: (depth + 2,) int32,
-    scratch.
-
-    Fills found_nodes and found_words, (M,) int32: the node at which a word ends, and its number; with `last` >= 0 only
-    where a token goes on with that byte, 256 for any. Returns how many, -1 if M is too small."""
-    count = 0
-    for k in range(nodes.shape[0]):
-        path[0] = nodes[k]
-        matched = 0  # bytes of the word before that the trie has
-        failed = False  # the trie lacks its next byte
-        for w in range(begins.shape[0]):
-            begin, size = begins[w], stops[w] - begins[w]
-            if w:
-                before, common = begins[w - 1], 0
-                most = min(size, stops[w - 1] - before, matched + 1)
-                while common < most and data[begin + common] == data[before + common]:
-                    common += 1
-                if failed and common > matched:
-                    continue  # it has the byte that the trie lacks
-                matched = min(matched, common)
-            failed = False
-            while matched < size:
-                byte, node = data[begin + matched], path[matched]
-                child = -1
-                if node < 0:
-                    for r in range(heads.shape[0]):
-                        if heads[r, 1] == byte:
-                            child = heads[r, 0]
-                            break
-                else:
-                    at, past = node + 1, trie[node, SKIP]
-                    while at < past and trie[at, PLACE] & 255 < byte:
-                        at = trie[at, SKIP]
-                    if at < past and trie[at, PLACE] & 255 == byte:
-                        child = at
-                if child < 0:
-                    failed = True
-                    break
-                matched += 1
-                path[matched] = child
-                for token in ids[trie[child, FIRST] : trie[child + 1, FIRST]]:
-                    bits[token >> 5] |= 1 << (token & 31)
-            if failed or path[size] < 0:
-                continue
-            if last == 256:
-                if path[size] + 1 == trie[path[size], SKIP]:
-                    continue
-            elif last >= 0:
-                at, past = path[size] + 1, trie[path[size], SKIP]
-                while at < past and trie[at, PLACE] & 255 < last:
-                    at = trie[at, SKIP]
-                if at >= past or trie[at, PLACE] & 255 != last:
-                    continue
-            if count == found_nodes.shape[0]:
-                return -1
-            found_nodes[count] = path[size]
-            found_words[count] = w
-            count += 1
-    return count

@@ -68,14 +68,15 @@ KIND = _kinds()
 """The kind of each byte as one bit, `(256,)`."""
 
 
-MASKS = KernelGroup("masks", ["espalier.automata.masks.kernels"], seconds=5)
+_PACKAGE = "espalier.automata.masks"
+MASKS = KernelGroup("masks", [f"{_PACKAGE}.kernels", f"{_PACKAGE}.word_kernels"], seconds=5)
 
 
 @cache
-def load_kernels() -> Any:
-    """The module of the kernels, with which numba is loaded."""
+def load_kernels(name: str = "kernels") -> Any:
+    """A module of kernels, with which numba is loaded."""
     MASKS.load()
-    return import_module("espalier.automata.masks.kernels")
+    return import_module(f"{_PACKAGE}.{name}")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
