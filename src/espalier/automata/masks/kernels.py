@@ -29,10 +29,11 @@ Array: TypeAlias = Any  # numpy arrays; shapes and types are in `walk`'s docstri
 
 FIRST, SKIP, PLACE, KINDS = range(4)
 CONTENT, HEIGHT, PATH = range(3)
-UNIFORM, REACH, SIMPLER, STOPS = range(4)
+UNIFORM, REACH, SIMPLER, STOPS, LIMIT = range(5)
 """What is known of a state as a reader of text: the kinds over which it is uniform; its reach, -1 for none, 0 while it
 is not known; a state, itself where there is none, that reads no text which it does not read too, and is easier to look
-at; the kinds of the bytes with which the rule may end, if there is one."""
+at; where there is one, the kinds of the bytes with which the rule may end, and the most characters of which that is
+true, 0 for any number."""
 HIGH, CHARACTER = 1 << 29, 1 << 30
 PLAIN, WORDLIKE = 3 | CHARACTER, 3 | HIGH | CHARACTER
 """Small and capital letters, and what is not ASCII: without them a state reads too little to be worth a look."""
@@ -181,6 +182,8 @@ def _settle(
         readings[simpler, REACH] = reach or -1
     readings[state, UNIFORM] = readings[simpler, UNIFORM] & ~readings[state, STOPS]
     readings[state, REACH] = readings[simpler, REACH]
+    if 0 < readings[state, LIMIT] < readings[state, REACH]:
+        readings[state, REACH] = readings[state, LIMIT]
     return opened
 
 
@@ -291,7 +294,7 @@ def settle(
     marks: Array,
     unknown: Array,
 ) -> int:
-    """Note over which kinds a state is uniform, and its reach, in readings, (S, 4) int32. Returns how many rows have to
+    """Note over which kinds a state is uniform, and its reach, in readings, (S, 5) int32. Returns how many rows have to
     be filled for a longer one: those of the first of `unknown`."""
     return _settle(state, kind, classes, table, known, leaves, ends, readings, queue, marks, unknown)
 
@@ -331,7 +334,7 @@ def walk(
 
     Inputs: trie (N + 1, 4) int32; contents (N + 1, 3) int32; heads (R, 2) int32, the nodes of depth 1 and their bytes;
     kind (256,) int32; ids (T,) int32; classes (256,) uint8; table (S, C) int32; known, leaves, ends (S,) uint8: the row
-    is filled, the rule may return here, a token may end here. readings: (S, 4) int32, see UNIFORM. queue, (Q, 2)
+    is filled, the rule may return here, a token may end here. readings: (S, 5) int32, see UNIFORM. queue, (Q, 2)
     int32, marks, (8 S,) uint8, all zero, and stack, (depth + 2,) int32: scratch.
     Outputs: bits (W,) uint32; left_at (N,) int32, the nodes with children at which the rule may return, each once
     (marked in was_left (N,) uint8), from index left_count on; open_nodes and open_states (M,) int32, the skipped

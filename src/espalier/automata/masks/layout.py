@@ -22,7 +22,7 @@ from espalier.tokens.trie import TokenTrie
 
 SLICES_BYTES = 24 * 2**20
 """What the slices of one vocabulary may take. One of plain text of 131,072 tokens takes about 1 MB."""
-LENGTHS = (1 << 20, 24, 16, 12, 8)
+LENGTHS = (1 << 20, 24, 16, 12)
 """The lengths of the tokens of a slice. With shorter ones, too much of the trie is left."""
 _ALIKE = (
     "abcdefghijklmnopqrstuvwxyz",

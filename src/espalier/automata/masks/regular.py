@@ -44,7 +44,7 @@ class _Rows:
         self.known = np.ones(len(dfa), dtype=np.uint8)
         self.leaves = np.zeros(len(dfa), dtype=np.uint8)
         self.ends = np.ones(len(dfa), dtype=np.uint8)
-        self.readings = np.zeros((len(dfa), 4), dtype=np.int32)
+        self.readings = np.zeros((len(dfa), 5), dtype=np.int32)
         self.readings[:, 2] = np.arange(len(dfa))
 
     def fill(self, state: int) -> None:

@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from espalier.automata.languages.nfa import ByteSet, bytes_in
+from espalier.automata.languages.nfa import ByteSet, bytes_in, utf8_edges
 from espalier.automata.lazy.explored import LazyState
 from espalier.automata.lazy.items import Alternatives, Char, End, LazyItem, LiteralText, Times
 from espalier.automata.masks.layout import KIND
@@ -20,6 +20,7 @@ from espalier.automata.masks.parts import Hand, PartStore
 from espalier.automata.masks.stacks import StackAutomaton
 from espalier.automata.masks.states import Stacks
 from espalier.errors import LimitExceeded
+from espalier.grammar.ast import Alternative, AnyChar, CharClass, Node
 from espalier.time_limit import check as check_time
 
 State = TypeVar("State", bound=Hashable)
@@ -43,7 +44,7 @@ class StateRows(ABC, Generic[State]):
         old = len(self.states)
         table = np.empty((size, self._letters), dtype=np.int32)  # (S, C), set row by row: memory comes as it is used
         flags = np.zeros((3, size), dtype=np.uint8)
-        readings = np.zeros((size, 4), dtype=np.int32)
+        readings = np.zeros((size, 5), dtype=np.int32)
         if old:
             table[:old] = self.table[:old]
             flags[:, :old] = (self.known[:old], self.leaves[:old], self.ends[:old])
@@ -72,7 +73,7 @@ class StateRows(ABC, Generic[State]):
             self.states.append(state)
             self.table[number] = -1
             self.leaves[number] = self.may_return(state)
-            self.readings[number, -2:] = self.simpler(state, number)
+            self.readings[number, 2:] = self.simpler(state, number)
         return number
 
     def fill(self, number: int) -> None:
@@ -83,9 +84,10 @@ class StateRows(ABC, Generic[State]):
             row[selector] = target
         self.known[number] = 1
 
-    def simpler(self, state: State, number: int) -> tuple[int, int]:
-        """The row of a state that is easier to look at, and the kinds with which the rule may end, see `kernels.py`."""
-        return number, 0
+    def simpler(self, state: State, number: int) -> tuple[int, int, int]:
+        """The row of a state that is easier to look at, the kinds with which the rule may end, and the most characters,
+        0 for any number, see `kernels.UNIFORM`."""
+        return number, 0, 0
 
     @abstractmethod
     def may_return(self, state: State) -> bool:
@@ -122,22 +124,32 @@ class LeafRows(StateRows[LazyState]):
     def moves(self, state: LazyState) -> Iterable[tuple[ByteSet, int]]:
         return [(letters, self.row(after)) for letters, after in state.met().edges]
 
-    def simpler(self, state: LazyState, number: int) -> tuple[int, int]:
-        """What follows a character of an endless repetition can be read whatever else may follow: in a pattern that may
-        begin anywhere, the text around it."""
-        loops = [item for item in state.core if is_repeated(item)]
+    def simpler(self, state: LazyState, number: int) -> tuple[int, int, int]:
+        """Where a character may follow again and again, all texts of such characters can be read, whatever else may:
+        in a pattern that may begin anywhere, the text around it. For this, a repetition of these characters alone is
+        looked at, which many states share."""
+        loops = [(item, node) for item in state.core if (node := repeated_class(item)) is not None]
         last = {last_byte(item) for item in state.core} if loops else {None}
         if None in last:
-            return number, 0
+            return number, 0, 0
         items = state.explored.items
-        widest = max(loops, key=lambda item: sum(letters.bit_count() for letters, _ in item.edges(items)))
-        base = number if len(state.core) == 1 else self.row(state.explored.start([widest]))
-        return base, int(np.bitwise_or.reduce(KIND[[*last]]))
+        item, node = max(loops, key=lambda pair: sum(letters.bit_count() for letters, _ in pair[0].edges(items)))
+        times = item.after
+        limit = 0 if times.node.max is None else 1 + times.node.max - times.count
+        end = items.text(bytes([last_byte(item) or 0]), 0, items.end)
+        base = self.row(state.explored.start([items.times(items.repeat(node, 0, None), 0, end)]))
+        return base, int(np.bitwise_or.reduce(KIND[[*last]])), limit
 
 
-def is_repeated(item: LazyItem) -> bool:
-    """Whether an item reads a character that may follow any number of times."""
-    return isinstance(item, Char) and item.at == 0 and isinstance(item.after, Times) and item.after.node.max is None
+def repeated_class(item: LazyItem) -> Node | None:
+    """The class of characters of which an item reads one, if others of it may follow."""
+    if not isinstance(item, Char) or item.at or not isinstance(item.after, Times):
+        return None
+    node = item.after.node.item
+    for option in node.options if isinstance(node, Alternative) else (node,):
+        if isinstance(option, CharClass | AnyChar) and utf8_edges(option.scalars()) is item.nodes:
+            return option
+    return None
 
 
 def last_byte(item: LazyItem) -> int | None:

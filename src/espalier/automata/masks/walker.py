@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from espalier.automata.masks.layout import KIND, lay_out, load_kernels
+from espalier.automata.masks.layout import KIND, TextSlice, lay_out, load_kernels
 from espalier.errors import LimitExceeded
 from espalier.time_limit import check as check_time
 from espalier.tokens.mask import Mask, words
@@ -38,7 +38,7 @@ class Rows(Protocol):
     known: NDArray[np.uint8]  # (S,), the row is filled
     leaves: NDArray[np.uint8]  # (S,), the rule may return here, in the middle of a token
     ends: NDArray[np.uint8]  # (S,), a token may end here
-    readings: NDArray[np.int32]  # (S, 4), see `kernels.UNIFORM`; a new row has a zero, a zero, its own number, a zero
+    readings: NDArray[np.int32]  # (S, 5), see `kernels.UNIFORM`
 
     def fill(self, state: int) -> None:
         """Fill the row of a state that is not `known`."""
@@ -105,12 +105,7 @@ class Walker:
         which the rule may return in the middle of a token. first: with WHOLE, only tokens whose first byte is set,
         `(256,) bool`. handed: takes the states below whose nodes the caller walks."""
         trie, origin = self._trie, None
-        if nodes is WHOLE:
-            self._settle(rows, state)
-        plain = None
-        if nodes is WHOLE and first is None:
-            kinds, reach, *_ = rows.readings[state].tolist()
-            plain = trie.slice(kinds, reach, self._words)
+        plain = self.slice(rows, state) if nodes is WHOLE and first is None else None
         if plain is None:
             bits = np.zeros(self._words, dtype=np.uint32)
         else:
@@ -157,6 +152,12 @@ class Walker:
         if left and not bool(np.all(exits[1:] > exits[:-1])):  # sorted already if nothing was resumed
             exits.sort()
         return bits.view(np.int32), exits if origin is None else origin[exits]
+
+    def slice(self, rows: Rows, state: int) -> TextSlice | None:
+        """The tokens of plain text that a state reads, None where these are not most of them."""
+        self._settle(rows, state)
+        kinds, reach, *_ = rows.readings[state].tolist()
+        return self._trie.slice(kinds, reach, self._words)
 
     def _settle(self, rows: Rows, state: int) -> None:
         """Find out which texts a state reads whatever they are, and fill the rows that are needed for it."""
@@ -358,6 +359,14 @@ class WalkerPool:
         walker = self._take()
         try:
             return walker.spell(words, nodes, last=last)
+        finally:
+            self._free.append(walker)
+
+    def reads_text(self, rows: Rows, state: int) -> bool:
+        """Whether a slice has most of what a state allows, see `Walker.slice`."""
+        walker = self._take()
+        try:
+            return walker.slice(rows, state) is not None
         finally:
             self._free.append(walker)
 
