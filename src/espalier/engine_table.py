@@ -13,7 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from espalier.automata.masks.walker import MASKS
+from espalier.automata.masks.layout import MASKS
 from espalier.constraints.compiler import NOWHERE, Folders
 from espalier.engines.gguf.header import MAGIC
 from espalier.engines.options import DEFAULT, EngineOptions

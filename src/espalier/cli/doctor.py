@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from espalier.automata.masks.walker import MASKS
+from espalier.automata.masks.layout import MASKS
 from espalier.cli import output
 from espalier.columns import WIDTH, shown, wrapped
 from espalier.constraints.safety.compile import FILTERS

@@ -187,7 +187,7 @@ class Compiler:
             if cached is not None:
                 self._put(key, cached, keep=keep)
                 return cached
-        from espalier.automata.masks.walker import MASKS  # noqa: PLC0415  # slow to import
+        from espalier.automata.masks.layout import MASKS  # noqa: PLC0415  # slow to import
 
         MASKS.load()  # now, and not within a text
         kind = kind_of(spec)

@@ -6,48 +6,308 @@ returns it as (node, state), to be resumed once the row is filled. The kernels k
 The trie has one row for each node in pre-order, and one more at the end; a row fits a cache line: FIRST (index of the
 node's first id in `ids`), SKIP (the node after its subtree), PLACE (depth << 8 | byte) and KINDS (the kinds of bytes
 below the node, as bits). `ids` holds all token ids in node order; a node's own ids end at the FIRST of the next row.
+
+Most tokens are plain text, and most states that read text read all of it. So a second array has for each node what the
+bytes from its own on are made of: CONTENT (their kinds; a character of several bytes is CHARACTER, bytes that make no
+characters are HIGH, and so is all that begins within a character) and HEIGHT (how many bytes the longest token has from
+there on); and PATH, the kinds of the bytes up to it. A state is *uniform* over some kinds for a reach of bytes if it
+reads every text of these kinds up to that length: then a subtree with that content and height is allowed as a whole,
+whatever states its tokens lead to.
+
+    /[0-9a-f]*x|.{3}/     start: uniform over all kinds for 3 bytes; after "ab": for 1 byte; after "abc": over none
 """
 
 from __future__ import annotations
 
 from typing import Any, TypeAlias
 
-from espalier.kernels.compiled import BYTES, I32, I32_ROWS, INT, U8, U32, kernel
+from espalier.kernels.compiled import I32, I32_ROWS, INT, U8, U32, kernel
 
 # compiled with: 417fb10f
 
 Array: TypeAlias = Any  # numpy arrays; shapes and types are in `walk`'s docstring
 
 FIRST, SKIP, PLACE, KINDS = range(4)
-_SOME, _MANY = 3, 32
-"""A state that loops on every byte below a node allows the whole subtree at once. That is checked for subtrees of more
-than _SOME nodes; the bytes on which a state loops are computed only for more than _MANY nodes, so the check stays cheap
-even if two states alternate."""
-
-
-@kernel((I32_ROWS, I32))
-def find_kinds(trie: Array, kind: Array) -> None:
-    """Fill the KINDS column of trie, (N + 1, 4) int32. kind: the kind of each byte as one bit, (256,) int32."""
-    for i in range(trie.shape[0] - 1):
-        kinds = 0
-        for below in range(i + 1, trie[i, SKIP]):
-            kinds |= kind[trie[below, PLACE] & 255]
-        trie[i, KINDS] = kinds
+CONTENT, HEIGHT, PATH = range(3)
+UNIFORM, REACH, SIMPLER, STOPS, LIMIT = range(5)
+"""What is known of a state as a reader of text: the kinds over which it is uniform; its reach, -1 for none, 0 while it
+is not known; a state, itself where there is none, that reads no text which it does not read too, and is easier to look
+at; where there is one, the kinds of the bytes with which the rule may end, and the most characters of which that is
+true, 0 for any number."""
+HIGH, CHARACTER = 1 << 29, 1 << 30
+PLAIN, WORDLIKE = 3 | CHARACTER, 3 | HIGH | CHARACTER
+"""Small and capital letters, and what is not ASCII: without them a state reads too little to be worth a look."""
+MANY = 32
+"""A state's uniformity is looked up for larger subtrees only, until it is known."""
+MAX_REACH, ENDLESS_REACH = 24, 1 << 20
+"""How many bytes of a text are looked at, and the reach of a state whose texts lead to no new states before that."""
+SURE_REACH = 6
+"""From so many bytes on, a state that reads fewer kinds ends the reach; before, the kinds become fewer."""
 
 
 @kernel()
-def _kinds_kept(state: int, table: Array, classes: Array, kind: Array) -> int:
-    """The kinds on all of whose bytes the state loops."""
-    kept = -1
-    for byte in range(256):
-        if table[state, classes[byte]] != state:
-            kept &= ~kind[byte]
-    return kept
+def _after_lead(byte: int) -> int:
+    """What a byte begins: 0 no character of several bytes, else the state of its rest, as `_rest` knows it."""
+    if byte < 0xC2 or byte > 0xF4:
+        return 0
+    if byte < 0xE0:
+        return 1
+    if byte < 0xF0:
+        return 4 if byte == 0xE0 else 5 if byte == 0xED else 2
+    return 6 if byte == 0xF0 else 7 if byte == 0xF4 else 3
 
 
-@kernel((I32_ROWS, I32_ROWS, I32, I32, U8, I32_ROWS, U8, U8, U8, I32, I32, I32, U32, I32, INT, U8, I32, I32))
+@kernel()
+def _rest(within: int) -> tuple[int, int, int]:
+    """The lowest and the highest next byte of a character of which a part is read, and the state after it, 0 at its
+    end. 1, 2, 3: so many bytes are left, any; 4 to 7: after E0, ED, F0, F4."""
+    low = 0xA0 if within == 4 else 0x90 if within == 6 else 0x80
+    high = 0x9F if within == 5 else 0x8F if within == 7 else 0xBF
+    return low, high, within - 1 if within < 4 else 1 if within < 6 else 2
+
+
+@kernel((I32_ROWS, I32, I32, I32, I32, I32_ROWS))
+def find_contents(trie: Array, kind: Array, within: Array, paths: Array, pending: Array, contents: Array) -> None:
+    """Fill contents, (N + 1, 3) int32, and the KINDS column of trie, (N + 1, 4) int32. kind: the kind of each byte as
+    one bit, (256,) int32. within and paths, (depth + 2,) int32, and pending, (3 * (depth + 3),) int32, zero: scratch.
+    """
+    size = trie.shape[0] - 1
+    for i in range(size):  # first whether each byte begins, continues or breaks a character; kept in HEIGHT
+        depth, byte = trie[i, PLACE] >> 8, trie[i, PLACE] & 255
+        before = within[depth - 1] if depth > 1 else 0
+        state = -1
+        if before == 0:
+            state = 0 if byte < 128 else _after_lead(byte)
+            if byte >= 128 and state == 0:
+                state = -1
+        elif before > 0:
+            low, high, rest = _rest(before)
+            if low <= byte <= high:
+                state = rest
+        within[depth] = state
+        contents[i, CONTENT] = HIGH if state < 0 else CHARACTER if byte >= 128 else kind[byte]
+        contents[i, HEIGHT] = before
+        contents[i, PATH] = contents[i, CONTENT] | (paths[depth - 1] if depth > 1 else 0)
+        paths[depth] = contents[i, PATH]
+    for i in range(size - 1, -1, -1):  # a node's children come after it
+        depth = trie[i, PLACE] >> 8
+        at, below = 3 * depth, 3 * (depth + 1)
+        kinds, content, height = pending[below], pending[below + 1], pending[below + 2]
+        pending[below] = pending[below + 1] = pending[below + 2] = 0
+        trie[i, KINDS] = kinds
+        content |= contents[i, CONTENT]
+        pending[at] |= kinds | kind[trie[i, PLACE] & 255]
+        pending[at + 1] |= content
+        pending[at + 2] = max(pending[at + 2], height + 1)
+        contents[i, CONTENT] = content if contents[i, HEIGHT] == 0 else content | HIGH
+        contents[i, HEIGHT] = height + 1
+
+
+@kernel((I32_ROWS, I32_ROWS, I32, INT, INT, U32, I32, I32_ROWS, I32, I32))
+def cut(
+    trie: Array,
+    contents: Array,
+    ids: Array,
+    kinds: int,
+    length: int,
+    bits: Array,
+    number: Array,
+    rest: Array,
+    rest_ids: Array,
+    origin: Array,
+) -> tuple[int, int]:
+    """Set the bits, (W,) uint32, of the tokens of at most `length` bytes that are made of some kinds alone, and fill
+    the trie of all others: rest, (N + 1, 4) int32, rest_ids, (T,) int32, and for each of its nodes the node in the
+    whole trie, origin, (N,) int32. number: (N + 1,) int32, scratch. Returns how many nodes and ids it has."""
+    size = trie.shape[0] - 1
+    after = size  # the next node that stays
+    for i in range(size - 1, -1, -1):
+        is_inside = contents[i, PATH] & ~kinds == 0 and trie[i, PLACE] >> 8 <= length
+        number[i] = 0
+        if after < trie[i, SKIP] or (not is_inside and trie[i, FIRST] < trie[i + 1, FIRST]):
+            number[i] = 1
+            after = i
+    nodes, tokens = 0, 0
+    for i in range(size):
+        stays = number[i]
+        number[i] = nodes
+        is_inside = contents[i, PATH] & ~kinds == 0 and trie[i, PLACE] >> 8 <= length
+        if stays:
+            origin[nodes] = i
+            rest[nodes, FIRST] = tokens
+            nodes += 1
+        for token in ids[trie[i, FIRST] : trie[i + 1, FIRST]]:
+            if is_inside:
+                bits[token >> 5] |= 1 << (token & 31)
+            else:
+                rest_ids[tokens] = token
+                tokens += 1
+    number[size] = nodes
+    rest[nodes, FIRST] = tokens
+    for k in range(nodes):
+        rest[k, SKIP] = number[trie[origin[k], SKIP]]
+        rest[k, PLACE], rest[k, KINDS] = trie[origin[k], PLACE], trie[origin[k], KINDS]
+    return nodes, tokens
+
+
+@kernel()
+def _reads(target: int, leaves: Array, ends: Array) -> bool:
+    return target >= 0 and not leaves[target] and ends[target] != 0
+
+
+@kernel()
+def _settle(
+    state: int,
+    kind: Array,
+    classes: Array,
+    table: Array,
+    known: Array,
+    leaves: Array,
+    ends: Array,
+    readings: Array,
+    queue: Array,
+    marks: Array,
+    unknown: Array,
+) -> int:
+    """See `settle`."""
+    simpler, opened = readings[state, SIMPLER], 0
+    if readings[simpler, REACH] == 0 or unknown.shape[0]:
+        wanted, unwanted = 2 * CHARACTER - 1, 1
+        while unwanted:
+            kinds, reach, opened, unwanted = _follow(
+                simpler, wanted, kind, classes, table, known, leaves, ends, readings, queue, marks, unknown
+            )
+            wanted &= ~unwanted
+        readings[simpler, UNIFORM] = kinds & ~readings[simpler, STOPS]
+        readings[simpler, REACH] = reach or -1
+    readings[state, UNIFORM] = readings[simpler, UNIFORM] & ~readings[state, STOPS]
+    readings[state, REACH] = readings[simpler, REACH]
+    if 0 < readings[state, LIMIT] < readings[state, REACH]:
+        readings[state, REACH] = readings[state, LIMIT]
+    return opened
+
+
+@kernel()
+def _follow(
+    state: int,
+    wanted: int,
+    kind: Array,
+    classes: Array,
+    table: Array,
+    known: Array,
+    leaves: Array,
+    ends: Array,
+    readings: Array,
+    queue: Array,
+    marks: Array,
+    unknown: Array,
+) -> tuple[int, int, int, int]:
+    """Of some kinds those over which a state is uniform, its reach, 0 for none, and how many states are not `known`
+    that stand in the way of a longer one: they are the first of `unknown`; and a kind after which too little can be
+    read, 0 if there is none: then the others do not count. A backslash is such a kind. queue: (Q, 2) int32. marks:
+    (8 S,) uint8, zero before and after."""
+    first, last = 0, 1
+    queue[0, 0], queue[0, 1] = 8 * state, 0  # state and what is left of a character, as `_rest` knows it; the kind read
+    marks[8 * state] = 1
+    kinds, reach, opened, unwanted = wanted, 0, 0, 0
+    while unwanted == 0:
+        narrowed = kinds
+        for q in range(first, last):
+            at, within = queue[q, 0] >> 3, queue[q, 0] & 7
+            if not known[at]:
+                if opened < unknown.shape[0]:
+                    unknown[opened] = at
+                opened += 1
+                continue
+            own = kinds
+            if within:
+                low, high, _ = _rest(within)
+                for byte in range(low, high + 1):
+                    if not _reads(table[at, classes[byte]], leaves, ends):
+                        own &= ~CHARACTER
+                        break
+            else:
+                for byte in range(256):
+                    if own & (kind[byte] | CHARACTER) and not _reads(table[at, classes[byte]], leaves, ends):
+                        own &= ~kind[byte]
+                        if _after_lead(byte):
+                            own &= ~CHARACTER
+            if reach and kinds & HIGH & ~own:  # its bytes were followed one by one, not as characters
+                unwanted = HIGH
+                break
+            if reach and own & WORDLIKE != kinds & WORDLIKE and queue[q, 1] & WORDLIKE == 0:
+                unwanted = queue[q, 1]
+                break
+            narrowed &= own
+        if opened or unwanted or narrowed & WORDLIKE == 0 or (narrowed != kinds and reach >= SURE_REACH):
+            break
+        kinds = narrowed
+        reach += 1
+        if reach == MAX_REACH:
+            break
+        end, full = last, False
+        for q in range(first, end):
+            at, within = queue[q, 0] >> 3, queue[q, 0] & 7
+            low, high, rest = 0, 255, 0
+            if within:
+                if not kinds & CHARACTER:
+                    continue
+                low, high, rest = _rest(within)
+            for byte in range(low, high + 1):
+                via = CHARACTER
+                if not within:
+                    rest, via = 0, kinds & kind[byte]
+                    if via == 0:
+                        rest, via = _after_lead(byte), kinds & CHARACTER
+                        if rest == 0 or via == 0:
+                            continue
+                after = 8 * readings[table[at, classes[byte]], SIMPLER] + rest
+                if not marks[after]:
+                    if last == queue.shape[0]:
+                        full = True
+                        break
+                    marks[after] = 1
+                    queue[last, 0], queue[last, 1] = after, via
+                    last += 1
+        if full:
+            break
+        if last == end:
+            reach = ENDLESS_REACH
+            break
+        first = end
+    for q in range(last):
+        marks[queue[q, 0]] = 0
+    return (0 if reach == 0 else kinds), reach, opened, unwanted
+
+
+@kernel((INT, I32, U8, I32_ROWS, U8, U8, U8, I32_ROWS, I32_ROWS, U8, I32))
+def settle(
+    state: int,
+    kind: Array,
+    classes: Array,
+    table: Array,
+    known: Array,
+    leaves: Array,
+    ends: Array,
+    readings: Array,
+    queue: Array,
+    marks: Array,
+    unknown: Array,
+) -> int:
+    """Note over which kinds a state is uniform, and its reach, in readings, (S, 5) int32. Returns how many rows have to
+    be filled for a longer one: those of the first of `unknown`."""
+    return _settle(state, kind, classes, table, known, leaves, ends, readings, queue, marks, unknown)
+
+
+@kernel(
+    (
+        *(I32_ROWS, I32_ROWS, I32_ROWS, I32, I32, U8, I32_ROWS, U8, U8, U8, I32_ROWS, I32_ROWS, U8),
+        *(I32, I32, I32, U32, I32, INT, U8, I32, I32),
+    )
+)
 def walk(
     trie: Array,
+    contents: Array,
     heads: Array,
     kind: Array,
     ids: Array,
@@ -56,6 +316,9 @@ def walk(
     known: Array,
     leaves: Array,
     ends: Array,
+    readings: Array,
+    queue: Array,
+    marks: Array,
     nodes: Array,
     states: Array,
     stack: Array,
@@ -69,15 +332,15 @@ def walk(
     """Set the bits of the tokens below each `nodes[k]` that the automaton reads from `states[k]`. `nodes == [-1]` walks
     the whole trie.
 
-    Inputs: trie (N + 1, 4) int32; heads (R, 2) int32, the nodes of depth 1 and their bytes; kind (256,) int32; ids (T,)
-    int32; classes (256,) uint8; table (S, C) int32; known, leaves, ends (S,) uint8: the row is filled, the rule may
-    return here, a token may end here. stack: (depth + 2,) int32, scratch.
+    Inputs: trie (N + 1, 4) int32; contents (N + 1, 3) int32; heads (R, 2) int32, the nodes of depth 1 and their bytes;
+    kind (256,) int32; ids (T,) int32; classes (256,) uint8; table (S, C) int32; known, leaves, ends (S,) uint8: the row
+    is filled, the rule may return here, a token may end here. readings: (S, 5) int32, see UNIFORM. queue, (Q, 2)
+    int32, marks, (8 S,) uint8, all zero, and stack, (depth + 2,) int32: scratch.
     Outputs: bits (W,) uint32; left_at (N,) int32, the nodes with children at which the rule may return, each once
     (marked in was_left (N,) uint8), from index left_count on; open_nodes and open_states (M,) int32, the skipped
     subtrees. Returns the new left_count, and how many subtrees were skipped, -1 if M is too small.
     """
     opened = 0
-    looping, kept = -1, 0  # a state, and the kinds of bytes on which it loops
     whole = nodes.shape[0] > 0 and nodes[0] < 0
     for k in range(heads.shape[0] if whole else nodes.shape[0]):
         if whole:
@@ -94,8 +357,19 @@ def walk(
             place = trie[i, PLACE]
             depth = place >> 8
             before = stack[depth - 1]
-            state = table[before, classes[place & 255]]
             after = trie[i, SKIP]
+            if readings[before, REACH] >= 0:
+                if readings[before, REACH] == 0 and after - i > MANY:
+                    _settle(before, kind, classes, table, known, leaves, ends, readings, queue, marks, open_states[:0])
+                if (
+                    readings[before, REACH] >= contents[i, HEIGHT]
+                    and contents[i, CONTENT] & ~readings[before, UNIFORM] == 0
+                ):
+                    for token in ids[trie[i, FIRST] : trie[after, FIRST]]:
+                        bits[token >> 5] |= 1 << (token & 31)
+                    i = after
+                    continue
+            state = table[before, classes[place & 255]]
             if state < 0:
                 i = after
                 continue
@@ -108,19 +382,10 @@ def walk(
             if i + 1 == after:
                 i = after
                 continue
-            if leaves[state]:
-                if not was_left[i]:
-                    was_left[i] = 1
-                    left_at[left_count] = i
-                    left_count += 1
-            elif state == before and after - i > _SOME and ends[state]:
-                if looping != state and after - i > _MANY:
-                    looping, kept = state, _kinds_kept(state, table, classes, kind)
-                if looping == state and trie[i, KINDS] & ~kept == 0:
-                    for token in ids[past : trie[after, FIRST]]:
-                        bits[token >> 5] |= 1 << (token & 31)
-                    i = after
-                    continue
+            if leaves[state] and not was_left[i]:
+                was_left[i] = 1
+                left_at[left_count] = i
+                left_count += 1
             if not known[state]:
                 if opened == open_nodes.shape[0]:
                     return left_count, -1
@@ -192,81 +457,3 @@ def land(
             stack[depth] = state
             i += 1
     return opened
-
-
-@kernel((I32_ROWS, I32_ROWS, I32, BYTES, I32, I32, I32, INT, I32, U32, I32, I32))
-def spell(
-    trie: Array,
-    heads: Array,
-    ids: Array,
-    data: Array,
-    begins: Array,
-    stops: Array,
-    nodes: Array,
-    last: int,
-    path: Array,
-    bits: Array,
-    found_nodes: Array,
-    found_words: Array,
-) -> int:
-    """Follow words below each of `nodes`, or from the root for -1, as far as the trie has them, and set the bits of the
-    tokens that end on the way. data: the bytes of all words, (B,) uint8; begins, stops: where each one is read from and
-    where it ends, (K,) int32; sorted words share the work for what they have in common. path: (depth + 2,) int32,
-    scratch.
-
-    Fills found_nodes and found_words, (M,) int32: the node at which a word ends, and its number; with `last` >= 0 only
-    where a token goes on with that byte, 256 for any. Returns how many, -1 if M is too small."""
-    count = 0
-    for k in range(nodes.shape[0]):
-        path[0] = nodes[k]
-        matched = 0  # bytes of the word before that the trie has
-        failed = False  # the trie lacks its next byte
-        for w in range(begins.shape[0]):
-            begin, size = begins[w], stops[w] - begins[w]
-            if w:
-                before, common = begins[w - 1], 0
-                most = min(size, stops[w - 1] - before, matched + 1)
-                while common < most and data[begin + common] == data[before + common]:
-                    common += 1
-                if failed and common > matched:
-                    continue  # it has the byte that the trie lacks
-                matched = min(matched, common)
-            failed = False
-            while matched < size:
-                byte, node = data[begin + matched], path[matched]
-                child = -1
-                if node < 0:
-                    for r in range(heads.shape[0]):
-                        if heads[r, 1] == byte:
-                            child = heads[r, 0]
-                            break
-                else:
-                    at, past = node + 1, trie[node, SKIP]
-                    while at < past and trie[at, PLACE] & 255 < byte:
-                        at = trie[at, SKIP]
-                    if at < past and trie[at, PLACE] & 255 == byte:
-                        child = at
-                if child < 0:
-                    failed = True
-                    break
-                matched += 1
-                path[matched] = child
-                for token in ids[trie[child, FIRST] : trie[child + 1, FIRST]]:
-                    bits[token >> 5] |= 1 << (token & 31)
-            if failed or path[size] < 0:
-                continue
-            if last == 256:
-                if path[size] + 1 == trie[path[size], SKIP]:
-                    continue
-            elif last >= 0:
-                at, past = path[size] + 1, trie[path[size], SKIP]
-                while at < past and trie[at, PLACE] & 255 < last:
-                    at = trie[at, SKIP]
-                if at >= past or trie[at, PLACE] & 255 != last:
-                    continue
-            if count == found_nodes.shape[0]:
-                return -1
-            found_nodes[count] = path[size]
-            found_words[count] = w
-            count += 1
-    return count

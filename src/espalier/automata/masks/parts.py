@@ -7,6 +7,7 @@ serve all schemas of one vocabulary. It does not know automata.
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -20,6 +21,8 @@ from espalier.tokens.mask import Mask
 
 PARTS_BYTES = 64 * 2**20
 NO_NODES = np.empty(0, dtype=np.int32)
+FEW = 8
+"""So many words, each below so many nodes, are looked up one by one; more of them at once."""
 SPARSE = 8
 """A part of a mask is stored sparsely (nonzero words and their indices) if fewer than one word in so many is
 nonzero."""
@@ -40,6 +43,15 @@ class MaskWords:
 
     bits: NDArray[np.int32]
     at: NDArray[np.intp] | None
+
+    def without(self, ids: Iterable[int], width: int) -> MaskWords:
+        """The words without some tokens; equal ones are not one object. width: V."""
+        bits = masks.empty(width)
+        self.put(bits)
+        words = memoryview(bits.view(np.uint32))
+        for token in ids:
+            words[token >> 5] &= ~(1 << (token & 31)) & 0xFFFFFFFF
+        return MaskWords(bits, None)
 
     def put(self, out: Mask) -> None:
         if self.at is None:
@@ -101,6 +113,7 @@ class PartStore:
         self._size = 0
         self._places: dict[bytes, TrieNodes] = {}
         self._words: dict[tuple[bytes, bytes], MaskWords] = {}
+        self._few: dict[frozenset[tuple[int, int]], MaskWords] = {}
         self._joined: dict[frozenset[MaskWords], Mask] = {}
         self._lock = threading.Lock()
 
@@ -141,6 +154,22 @@ class PartStore:
                 self._size += 500 + out.nbytes
         return out
 
+    def tokens(self, ids: Iterable[int]) -> MaskWords | None:
+        """The words of a few tokens, which a look at a whole mask would cost more than; None for no tokens."""
+        by_word: dict[int, int] = {}
+        for token in ids:
+            by_word[token >> 5] = by_word.get(token >> 5, 0) | 1 << (token & 31)
+        if not by_word:
+            return None
+        key = frozenset(by_word.items())
+        with self._lock:
+            same = self._few.get(key)
+            if same is None:
+                bits = np.fromiter(by_word.values(), dtype=np.uint32, count=len(by_word)).view(np.int32)
+                same = self._few[key] = MaskWords(bits, np.fromiter(by_word, dtype=np.intp, count=len(by_word)))
+                self._size += 500 + 200 * len(by_word)
+        return same
+
     def words(self, bits: Mask) -> MaskWords | None:
         """The interned words of a whole mask, None for an empty one."""
         return self.part(bits, NO_NODES).words
@@ -165,5 +194,6 @@ class PartStore:
     def _forget(self) -> None:
         self._places.clear()
         self._words.clear()
+        self._few.clear()
         self._joined.clear()
         self._size = 0

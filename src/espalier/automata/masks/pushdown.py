@@ -21,10 +21,12 @@ from espalier.automata.languages.nfa import ByteSet
 from espalier.automata.lazy.explored import LazyState
 from espalier.automata.lazy.items import LiteralText
 from espalier.automata.lazy.keys import Keys
+from espalier.automata.lazy.linear import KeyedLinear
 from espalier.automata.lazy.network import LazyNetwork
 from espalier.automata.masks.cache import ByteCache
 from espalier.automata.masks.machine import Landings, missing_bytes, missing_error
 from espalier.automata.masks.parts import (
+    FEW,
     NO_NODES,
     PARTS_BYTES,
     Hand,
@@ -311,6 +313,42 @@ class PushdownMachine:
     def _words(self, shared: Sharing, network: LazyNetwork, place: LazyState, places: TrieNodes) -> MaskPart:
         """What a position of words alone allows: the tokens that begin a key or a text, and what follows those that end
         within a token."""
+        explored = place.explored
+        texts: list[LiteralText] = []
+        keys: Keys | None = None
+        for item in place.core:
+            if isinstance(item, LiteralText):
+                texts.append(item)
+            elif isinstance(item, Keys) and keys is None:
+                keys = item
+            elif isinstance(item, Keys):
+                return self._many_words(shared, network, place, places)
+        wanted = () if keys is None else keys.wanted
+        if (len(wanted) + len(texts)) * places.nodes.size > FEW:
+            return self._many_words(shared, network, place, places)
+        ids: list[int] = []
+        ends: list[tuple[LazyState, list[int]]] = []
+        starts, follow = places.nodes.tolist(), shared.walkers.follow
+        if keys is not None:
+            keyed = keyed_of(keys)
+            for key in wanted:
+                below = [follow(keyed.texts[key][keys.at :], start, last=keyed.last) for start in starts]
+                ids += [token for some, _, _ in below for token in some]
+                if nodes := [node for _, _, node in below if node >= 0]:
+                    ends.append((explored.after_key(keys, key), nodes))
+        for text in texts:
+            below = [follow(text.text[text.at :], start, last=ANY_BYTE) for start in starts]
+            ids += [token for some, _, _ in below for token in some]
+            if nodes := [node for _, _, node in below if node >= 0]:
+                ends.append((explored.start([text.after]), nodes))
+        hands = [
+            Hand(self._store.nodes(np.array(sorted(at), dtype=np.int32)), network.number(after), is_frame=True)
+            for after, at in ends
+        ]
+        return MaskPart(self._store.tokens(ids), None, tuple(hands))
+
+    def _many_words(self, shared: Sharing, network: LazyNetwork, place: LazyState, places: TrieNodes) -> MaskPart:
+        """The same for so many that an array of them is faster."""
         bits = masks.empty(self._vocab.width)
         ends: list[tuple[LazyState, NDArray[np.int32]]] = []
         explored = place.explored
@@ -367,12 +405,18 @@ class PushdownMachine:
 
 def packed(item: Keys) -> tuple[Words, int]:
     """The keys of an object as arrays, made once, and the byte with which what follows them begins."""
-    keyed = item.automaton.keyed
-    if keyed is None:
-        raise TypeError("an automaton without keys")
+    keyed = keyed_of(item)
     if item.automaton.packed is None:
         item.automaton.packed = Words.of(keyed.texts)
     return item.automaton.packed, keyed.last
+
+
+def keyed_of(item: Keys) -> KeyedLinear:
+    """The automaton of some keys."""
+    keyed = item.automaton.keyed
+    if keyed is None:
+        raise TypeError("an automaton without keys")
+    return keyed
 
 
 def _matching(ref: TokenRef, vocab: Vocab, trie: TokenTrie) -> Mask:

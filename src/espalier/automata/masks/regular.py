@@ -44,6 +44,8 @@ class _Rows:
         self.known = np.ones(len(dfa), dtype=np.uint8)
         self.leaves = np.zeros(len(dfa), dtype=np.uint8)
         self.ends = np.ones(len(dfa), dtype=np.uint8)
+        self.readings = np.zeros((len(dfa), 5), dtype=np.int32)
+        self.readings[:, 2] = np.arange(len(dfa))
 
     def fill(self, state: int) -> None:
         raise AssertionError("every row is filled")
@@ -221,6 +223,7 @@ class RegularMachine:
         live = list(fewest)
         self._rows.ends[:] = 0
         self._rows.ends[live] = 1
+        self._rows.readings[:, :2] = 0
         self._fewest = np.zeros(len(self.dfa), dtype=np.int32)
         self._fewest[live] = list(fewest.values())
 

@@ -12,12 +12,15 @@ from typing import Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from espalier.automata.languages.nfa import ByteSet, bytes_in
+from espalier.automata.languages.nfa import ByteSet, bytes_in, utf8_edges
 from espalier.automata.lazy.explored import LazyState
+from espalier.automata.lazy.items import Alternatives, Char, End, LazyItem, LiteralText, Times
+from espalier.automata.masks.layout import KIND
 from espalier.automata.masks.parts import Hand, PartStore
 from espalier.automata.masks.stacks import StackAutomaton
 from espalier.automata.masks.states import Stacks
 from espalier.errors import LimitExceeded
+from espalier.grammar.ast import Alternative, AnyChar, CharClass, Node
 from espalier.time_limit import check as check_time
 
 State = TypeVar("State", bound=Hashable)
@@ -41,14 +44,17 @@ class StateRows(ABC, Generic[State]):
         old = len(self.states)
         table = np.empty((size, self._letters), dtype=np.int32)  # (S, C), set row by row: memory comes as it is used
         flags = np.zeros((3, size), dtype=np.uint8)
+        readings = np.zeros((size, 5), dtype=np.int32)
         if old:
             table[:old] = self.table[:old]
             flags[:, :old] = (self.known[:old], self.leaves[:old], self.ends[:old])
+            readings[:old] = self.readings[:old]
         self.table: NDArray[np.int32] = table
         self.known: NDArray[np.uint8] = flags[0]
         self.leaves: NDArray[np.uint8] = flags[1]
         self.ends: NDArray[np.uint8] = flags[2]
         self.ends[:] = 1
+        self.readings: NDArray[np.int32] = readings
 
     def row(self, state: State) -> int:
         """The number of a state's row, a new one if it has none."""
@@ -67,6 +73,7 @@ class StateRows(ABC, Generic[State]):
             self.states.append(state)
             self.table[number] = -1
             self.leaves[number] = self.may_return(state)
+            self.readings[number, 2:] = self.simpler(state, number)
         return number
 
     def fill(self, number: int) -> None:
@@ -76,6 +83,11 @@ class StateRows(ABC, Generic[State]):
         for selector, target in moves:
             row[selector] = target
         self.known[number] = 1
+
+    def simpler(self, state: State, number: int) -> tuple[int, int, int]:
+        """The row of a state that is easier to look at, the kinds with which the rule may end, and the most characters,
+        0 for any number, see `kernels.UNIFORM`."""
+        return number, 0, 0
 
     @abstractmethod
     def may_return(self, state: State) -> bool:
@@ -111,6 +123,42 @@ class LeafRows(StateRows[LazyState]):
 
     def moves(self, state: LazyState) -> Iterable[tuple[ByteSet, int]]:
         return [(letters, self.row(after)) for letters, after in state.met().edges]
+
+    def simpler(self, state: LazyState, number: int) -> tuple[int, int, int]:
+        """Where a character may follow again and again, all texts of such characters can be read, whatever else may:
+        in a pattern that may begin anywhere, the text around it. For this, a repetition of these characters alone is
+        looked at, which many states share."""
+        loops = [(item, node) for item in state.core if (node := repeated_class(item)) is not None]
+        last = {last_byte(item) for item in state.core} if loops else {None}
+        if None in last:
+            return number, 0, 0
+        items = state.explored.items
+        item, node = max(loops, key=lambda pair: sum(letters.bit_count() for letters, _ in pair[0].edges(items)))
+        times = item.after
+        limit = 0 if times.node.max is None else 1 + times.node.max - times.count
+        end = items.text(bytes([last_byte(item) or 0]), 0, items.end)
+        base = self.row(state.explored.start([items.times(items.repeat(node, 0, None), 0, end)]))
+        return base, int(np.bitwise_or.reduce(KIND[[*last]])), limit
+
+
+def repeated_class(item: LazyItem) -> Node | None:
+    """The class of characters of which an item reads one, if others of it may follow."""
+    if not isinstance(item, Char) or item.at or not isinstance(item.after, Times):
+        return None
+    node = item.after.node.item
+    for option in node.options if isinstance(node, Alternative) else (node,):
+        if isinstance(option, CharClass | AnyChar) and utf8_edges(option.scalars()) is item.nodes:
+            return option
+    return None
+
+
+def last_byte(item: LazyItem) -> int | None:
+    """The byte with which all texts from an item on end; None where they may end with several."""
+    while isinstance(item, Char | LiteralText | Alternatives | Times):
+        if isinstance(item.after, End):
+            return item.text[-1] if isinstance(item, LiteralText) else None
+        item = item.after
+    return None
 
 
 class HandedStates:

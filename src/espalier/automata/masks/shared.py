@@ -8,6 +8,7 @@ follows the repetition is read. It knows no stacks below.
 
 from __future__ import annotations
 
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from espalier.automata.lazy.explored import LazyState
 from espalier.automata.lazy.items import End, LazyItem, LiteralText, RuleCall, Times
 from espalier.automata.lazy.keys import Except, Keys
-from espalier.automata.masks.parts import NO_NODES, MaskPart, PartStore, TrieNodes
+from espalier.automata.masks.parts import FEW, NO_NODES, MaskPart, PartStore, TrieNodes
 from espalier.automata.masks.rows import LeafRows
 from espalier.automata.masks.walker import WalkerPool, Words
 from espalier.grammar.ast import Node
@@ -73,21 +74,26 @@ class SharedParts:
     def _without(self, item: Except, below: TrieNodes) -> MaskPart:
         """What a shared automaton allows, without the tokens that end one of the words."""
         whole = self._part(item.start, below)
-        words = Words.of(item.words)
-        _, ends, _ = self.walkers.spell(words.some(range(len(item.words)), item.at), below.nodes)
-        nodes = ends.tolist()
-        if not nodes:
+        refused: list[int] = []
+        ends: set[int] = set()
+        if len(item.words) * below.nodes.size > FEW:
+            words = Words.of(item.words).some(range(len(item.words)), item.at)
+            ends.update(self.walkers.spell(words, below.nodes)[1].tolist())
+            refused = [token for node in ends for token in self._trie.ids_at(node)]
+        else:
+            for word, start in product(item.words, below.nodes.tolist()):
+                ids, count, node = self.walkers.follow(word[item.at :], start)
+                if node >= 0:
+                    refused += ids[len(ids) - count :]
+                    ends.add(node)
+        if not ends:
             return whole
-        bits = masks.empty(self._vocab.width)
-        if whole.words is not None:
-            whole.words.put(bits)
-        masks.set_bits_inplace(bits, tuple(token for node in nodes for token in self._trie.ids_at(node)), False)
-        exits = NO_NODES if whole.exits is None else whole.exits.nodes
-        kept = np.ones(exits.size, dtype=np.bool_)
-        if exits.size:
-            at = np.minimum(np.searchsorted(exits, ends), exits.size - 1)
-            kept[at[exits[at] == ends]] = False
-        return self.store.part(bits, exits[kept])
+        left = None if whole.words is None else whole.words.without(refused, self._vocab.width)
+        exits = whole.exits
+        if exits is not None and not ends.isdisjoint(exits.nodes.tolist()):
+            others = [node for node in exits.nodes.tolist() if node not in ends]
+            exits = self.store.nodes(np.array(others, dtype=np.int32)) if others else None
+        return MaskPart(left, exits)
 
     def _part(self, place: LazyState, nodes: TrieNodes, depth: int = 0) -> MaskPart:
         """depth: how many parts wait for this one."""
@@ -104,11 +110,13 @@ class SharedParts:
         return part
 
     def _part_of(self, place: LazyState, nodes: TrieNodes, depth: int) -> MaskPart:
-        if depth < MAX_DEPTH and (repeat := counted_repeat(place)) is not None:
-            return self._repeated(place, repeat, nodes, depth)
         if len(self._rows.states) > MAX_ROWS // 2 and depth == 0:
             self._rows.clear()
         counted = _CountedStates(self._rows) if depth < MAX_DEPTH else None
+        if counted is not None and (repeat := counted_repeat(place)) is not None:
+            if nodes is not self.store.whole or not self.walkers.reads_text(self._rows, self._rows.row(place)):
+                return self._repeated(place, repeat, nodes, depth)
+            counted = None  # a slice has most tokens, so few counts are met
         bits, exits = self.walkers.walk(self._rows, self._rows.row(place), nodes.nodes, handed=counted)
         joined = _JoinedParts(bits, exits)
         for state, below in () if counted is None else counted.nodes.items():

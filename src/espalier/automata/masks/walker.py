@@ -8,16 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
-from importlib import import_module
-from typing import Any, Protocol
-from weakref import WeakKeyDictionary
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from espalier.automata.masks.layout import KIND, TextSlice, lay_out, load_kernels
 from espalier.errors import LimitExceeded
-from espalier.kernels.group import KernelGroup
 from espalier.time_limit import check as check_time
 from espalier.tokens.mask import Mask, words
 from espalier.tokens.trie import TokenTrie
@@ -28,48 +25,8 @@ WHOLE = np.array([-1], dtype=np.int32)
 _NOWHERE = np.empty(0, dtype=np.int32)
 _NOUGHT = np.zeros(1, dtype=np.int32)
 _MAX_OPEN = 16_000_000
-_ALIKE = (
-    "abcdefghijklmnopqrstuvwxyz",
-    "ABCDEFGHIJKLMNOPQRSTUVWXYZ",
-    "0123456789",
-    " ",
-    "\t",
-    "\n",
-    "\r",
-    '"',
-    "\\",
-    "'",
-    "/",
-    "*",
-    "<>",
-    "()",
-    "[]",
-    "{}",
-    ",",
-    ".",
-    ":;",
-    "-",
-    "_",
-    "+=",
-    "!?",
-    "#@",
-    "$%",
-    "&|",
-    "`~^",
-    "\x7f",
-)
-"""Bytes of one kind: bytes that grammars seldom tell apart inside a repetition. All other bytes are two more kinds."""
-
-
-def _kinds() -> NDArray[np.int32]:
-    kinds = np.where(np.arange(256) < 128, 1 << len(_ALIKE), 1 << (len(_ALIKE) + 1)).astype(np.int32)  # (256,)
-    for i, alike in enumerate(_ALIKE):
-        kinds[list(alike.encode())] = 1 << i
-    return kinds
-
-
-KIND = _kinds()
-"""The kind of each byte as one bit, `(256,)`."""
+_QUEUE = 4096  # states, each with what is left of a character, that are looked at for what one state reads
+_MAX_FILLED = 16  # rows that are filled for it
 
 
 class Rows(Protocol):
@@ -81,6 +38,7 @@ class Rows(Protocol):
     known: NDArray[np.uint8]  # (S,), the row is filled
     leaves: NDArray[np.uint8]  # (S,), the rule may return here, in the middle of a token
     ends: NDArray[np.uint8]  # (S,), a token may end here
+    readings: NDArray[np.int32]  # (S, 5), see `kernels.UNIFORM`
 
     def fill(self, state: int) -> None:
         """Fill the row of a state that is not `known`."""
@@ -122,8 +80,8 @@ class Walker:
     """Walks one trie; holds the buffers for the results. Not thread-safe."""
 
     def __init__(self, trie: TokenTrie, width: int) -> None:
-        self._kernels = _kernels()
-        self._trie = laid_out(trie)
+        self._kernels, self._word_kernels = load_kernels(), load_kernels("word_kernels")
+        self._trie = lay_out(trie)
         self._words = words(width)
         total = len(trie)
         self._stack = np.zeros(trie.max_depth + 2, dtype=np.int32)
@@ -131,6 +89,8 @@ class Walker:
         self._was_left = np.zeros(total, dtype=np.uint8)  # (N,)
         self._open_nodes = np.empty(total + 1, dtype=np.int32)
         self._open_states = np.empty(total + 1, dtype=np.int32)
+        self._queue = np.empty((_QUEUE, 2), dtype=np.int32)
+        self._marks = np.zeros(8 * 256, dtype=np.uint8)
 
     def walk(
         self,
@@ -144,15 +104,20 @@ class Walker:
         """The packed mask of the tokens below `nodes` that `state` reads, `(W,) int32`, and the nodes, ascending, at
         which the rule may return in the middle of a token. first: with WHOLE, only tokens whose first byte is set,
         `(256,) bool`. handed: takes the states below whose nodes the caller walks."""
-        trie = self._trie
+        trie, origin = self._trie, None
+        plain = self.slice(rows, state) if nodes is WHOLE and first is None else None
+        if plain is None:
+            bits = np.zeros(self._words, dtype=np.uint32)
+        else:
+            trie, origin, bits = plain.rest, plain.origin, plain.bits.copy()
         heads = trie.heads if first is None else trie.heads[first[trie.heads[:, 1]]]  # (R, 2)
-        bits = np.zeros(self._words, dtype=np.uint32)
         left = 0
 
         def run(nodes: NDArray[np.int32], states: NDArray[np.int32]) -> int:
             nonlocal left
             left, opened = self._kernels.walk(
                 trie.nodes,
+                trie.contents,
                 heads,
                 KIND,
                 trie.ids,
@@ -161,6 +126,9 @@ class Walker:
                 rows.known,
                 rows.leaves,
                 rows.ends,
+                rows.readings,
+                self._queue,
+                self._marks_of(rows),
                 nodes,
                 states,
                 self._stack,
@@ -174,7 +142,7 @@ class Walker:
             return int(opened)
 
         try:
-            self._until_closed(rows, state, nodes, run, handed)
+            self._until_closed(rows, state, nodes, run, handed, origin)
         except BaseException:
             # After an error between two passes (a limit, an interrupt) no mark may be left for the next walk.
             self._was_left.fill(0)
@@ -183,7 +151,49 @@ class Walker:
         self._was_left[exits] = 0
         if left and not bool(np.all(exits[1:] > exits[:-1])):  # sorted already if nothing was resumed
             exits.sort()
-        return bits.view(np.int32), exits
+        return bits.view(np.int32), exits if origin is None else origin[exits]
+
+    def slice(self, rows: Rows, state: int) -> TextSlice | None:
+        """The tokens of plain text that a state reads, None where these are not most of them."""
+        self._settle(rows, state)
+        kinds, reach, *_ = rows.readings[state].tolist()
+        return self._trie.slice(kinds, reach, self._words)
+
+    def _settle(self, rows: Rows, state: int) -> None:
+        """Find out which texts a state reads whatever they are, and fill the rows that are needed for it."""
+        if rows.readings[state, self._kernels.REACH]:
+            return
+        base = int(rows.readings[state, self._kernels.SIMPLER])
+        if not rows.known[base]:
+            rows.fill(base)
+        filled = 0
+        while True:
+            opened = self._kernels.settle(
+                state,
+                KIND,
+                rows.classes,
+                rows.table,
+                rows.known,
+                rows.leaves,
+                rows.ends,
+                rows.readings,
+                self._queue,
+                self._marks_of(rows),
+                self._open_states,
+            )
+            filled += opened
+            if not opened or filled > _MAX_FILLED:
+                return
+            check_time()
+            for row in self._open_states[:opened].tolist():
+                if not rows.known[row]:
+                    rows.fill(row)
+
+    def _marks_of(self, rows: Rows) -> NDArray[np.uint8]:
+        size = 8 * rows.table.shape[0]
+        if self._marks.shape[0] < size:
+            self._marks = np.zeros(size, dtype=np.uint8)
+        return self._marks
 
     def spell(
         self, words: Words, nodes: NDArray[np.int32], *, last: int = -1
@@ -193,7 +203,7 @@ class Walker:
         byte; ANY_BYTE for any, -1 for all nodes."""
         bits = np.zeros(self._words, dtype=np.uint32)
         while True:
-            count = self._kernels.spell(
+            count = self._word_kernels.spell(
                 self._trie.nodes,
                 self._trie.heads,
                 self._trie.ids,
@@ -210,6 +220,16 @@ class Walker:
             if count >= 0:
                 return bits.view(np.int32), self._open_nodes[:count].copy(), self._open_states[:count].copy()
             self._grow()
+
+    def follow(self, word: bytes, node: int = -1, *, last: int = -1) -> tuple[list[int], int, int]:
+        """As `spell` for one word below one node, -1 for the root: the tokens that are its beginnings, how many of
+        these are all of it (the last ones), and the node at which it ends, -1 for none. For a few words this is several
+        times faster."""
+        trie = self._trie
+        count, whole, end = self._word_kernels.follow(
+            trie.nodes, trie.heads, trie.ids, np.frombuffer(word, dtype=np.uint8), node, last, self._open_nodes
+        )
+        return self._open_nodes[:count].tolist(), whole, end
 
     def reach(self, rows: Rows, state: int, nodes: NDArray[np.int32] = WHOLE) -> NDArray[np.int32]:
         """For each state the lowest id of a token below `nodes` that leads there, -1 for none, `(S,) int32`."""
@@ -268,8 +288,10 @@ class Walker:
         nodes: NDArray[np.int32],
         run: Callable[[NDArray[np.int32], NDArray[np.int32]], int],
         handed: RowReceiver | None = None,
+        origin: NDArray[np.int32] | None = None,
     ) -> None:
-        """Run a kernel, fill the rows that it met, and resume below them, until no subtree is open."""
+        """Run a kernel, fill the rows that it met, and resume below them, until no subtree is open. origin: the nodes
+        of the whole trie, where the kernel walks a part of it."""
         if not rows.known[state]:
             rows.fill(state)
         states = np.full(nodes.shape[0], state, dtype=np.int32)
@@ -287,7 +309,8 @@ class Walker:
             unknown = list(dict.fromkeys(states.tolist()))
             if handed is not None and (accepted := [row for row in unknown if handed.takes(row)]):
                 for row in accepted:
-                    handed.take(row, nodes[states == row])
+                    below = nodes[states == row]
+                    handed.take(row, below if origin is None else origin[below])
                 if len(accepted) == len(unknown):
                     return
                 kept = ~np.isin(states, accepted)
@@ -339,6 +362,22 @@ class WalkerPool:
         finally:
             self._free.append(walker)
 
+    def reads_text(self, rows: Rows, state: int) -> bool:
+        """Whether a slice has most of what a state allows, see `Walker.slice`."""
+        walker = self._take()
+        try:
+            return walker.slice(rows, state) is not None
+        finally:
+            self._free.append(walker)
+
+    def follow(self, word: bytes, node: int = -1, *, last: int = -1) -> tuple[list[int], int, int]:
+        """See `Walker.follow`."""
+        walker = self._take()
+        try:
+            return walker.follow(word, node, last=last)
+        finally:
+            self._free.append(walker)
+
     def reach(self, rows: Rows, state: int, nodes: NDArray[np.int32] = WHOLE) -> NDArray[np.int32]:
         """See `Walker.reach`."""
         walker = self._take()
@@ -354,55 +393,3 @@ class WalkerPool:
             return walker.land(rows, state)
         finally:
             self._free.append(walker)
-
-
-MASKS = KernelGroup("masks", ["espalier.automata.masks.kernels"], seconds=4)
-
-
-@cache
-def _kernels() -> Any:
-    MASKS.load()
-    return import_module("espalier.automata.masks.kernels")
-
-
-@dataclass(frozen=True, slots=True)
-class TrieLayout:
-    """A trie in the layout of `kernels.py`."""
-
-    nodes: NDArray[np.int32]  # (N + 1, 4)
-    heads: NDArray[np.int32]  # (R, 2)
-    ids: NDArray[np.int32]  # (T,)
-
-
-_LAID: WeakKeyDictionary[TokenTrie, TrieLayout] = WeakKeyDictionary()
-
-
-def laid_out(trie: TokenTrie) -> TrieLayout:
-    """The trie in the layout of `kernels.py`, made once for each trie."""
-    laid = _LAID.get(trie)
-    if laid is None:
-        kernels = _kernels()
-        total = len(trie)
-        # Each round takes one more id of every node that has one; a stable sort then groups the ids by node.
-        owners, found_ids = [], []
-        at = np.flatnonzero(trie.token >= 0)
-        ids = trie.token[at]
-        while at.size:
-            owners.append(at)
-            found_ids.append(ids)
-            ids = trie.next_same[ids]
-            at, ids = at[ids >= 0], ids[ids >= 0]
-        owner = np.concatenate([*owners, np.empty(0, dtype=np.intp)])  # (T,)
-        order = np.argsort(owner, kind="stable")
-        nodes = np.zeros((total + 1, 4), dtype=np.int32)
-        nodes[1:, kernels.FIRST] = np.cumsum(np.bincount(owner, minlength=total)[:total])
-        nodes[:total, kernels.SKIP] = trie.skip
-        nodes[:total, kernels.PLACE] = (trie.depth.astype(np.int32) << 8) | trie.byte
-        kernels.find_kinds(nodes, KIND)
-        at = np.flatnonzero(trie.depth == 1)
-        laid = _LAID[trie] = TrieLayout(
-            nodes=nodes,
-            heads=np.stack([at, trie.byte[at]], axis=1).astype(np.int32),
-            ids=np.concatenate([*found_ids, np.empty(0, dtype=np.int32)])[order].astype(np.int32),
-        )
-    return laid

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from espalier.automata.languages.nfa import ByteSet
 from espalier.automata.masks.cache import ByteCache
+from espalier.automata.masks.layout import KIND, TrieLayout, lay_out
 from espalier.automata.masks.machine import Landings
-from espalier.automata.masks.walker import KIND, TrieLayout, laid_out
 from espalier.constraints.safety.alone.refusals import Refusals, tables_by_part
 from espalier.constraints.safety.alone.tries import readings_of
 from espalier.constraints.safety.memory import CombinationNumbers, Recent
@@ -83,7 +83,7 @@ class SafetyMachine:
         self._width = vocab.width
         self._near = near
         self._eos = frozenset(vocab.eos_ids)
-        self._laid = laid_out(trie)
+        self._laid = lay_out(trie)
         self._depth = trie.max_depth + 2
         self._words = masks.words(vocab.width)
         self._texts: Mask = masks.from_ids(self._laid.ids, vocab.width)

@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from espalier.automata.masks.walker import TrieLayout, laid_out
+from espalier.automata.masks.layout import TrieLayout, lay_out
 from espalier.constraints.safety.readings import SPECIAL
 from espalier.tokens import mask as masks
 from espalier.tokens.trie import TokenTrie
@@ -51,7 +51,7 @@ def readings_of(trie: TokenTrie, tokens: Sequence[bytes], words: int) -> tuple[R
     """tokens: the bytes of each token. words: W."""
     readings = _MADE.get(trie)
     if readings is None:
-        laid = laid_out(trie)
+        laid = lay_out(trie)
         depth = trie.max_depth + 2
         invalid, unfinished = np.zeros((2, words), dtype=np.uint32)
         kernels().sort_out(laid.nodes, laid.ids, np.zeros(depth, dtype=np.int64), invalid, unfinished)
@@ -77,7 +77,7 @@ def only(laid: TrieLayout, tokens: Bits) -> TrieLayout:
     nodes = laid.nodes[stays].copy()
     nodes[:, first] = before[stays]
     nodes[:-1, skipped] = number[skip][stays[:-1]]
-    return TrieLayout(nodes=nodes, heads=laid.heads[:0], ids=laid.ids[wanted])
+    return TrieLayout(nodes=nodes, contents=laid.contents[stays], heads=laid.heads[:0], ids=laid.ids[wanted])
 
 
 def _holding(tokens: Sequence[bytes], some: Sequence[bytes], words: int) -> Bits:
