@@ -143,21 +143,22 @@ class WorkLock:
     what `check` raises. is_paced: whether the holder waits for its turn at checks, for long work of one request that
     its other requests alone wait for; otherwise not until it has released every such lock."""
 
-    __slots__ = ("_counts", "_lock")
+    __slots__ = ("_acquire", "_counts", "_release")
 
     def __init__(self, *, is_paced: bool = False) -> None:
-        self._lock = threading.RLock()
+        lock = threading.RLock()
+        self._acquire, self._release = lock.acquire, lock.release
         self._counts = 0 if is_paced else 1
 
     def __enter__(self) -> None:
-        if not self._lock.acquire(blocking=False):
-            while not self._lock.acquire(timeout=WAIT_SECONDS):
+        if not self._acquire(False):
+            while not self._acquire(timeout=WAIT_SECONDS):
                 check()
         _HELD.count += self._counts
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         _HELD.count -= self._counts
-        self._lock.release()
+        self._release()
         if _HELD.missed is not None and _HELD.count == 0:
             _HELD.missed.look_at, _HELD.missed = -math.inf, None
 

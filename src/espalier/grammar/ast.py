@@ -37,6 +37,10 @@ class Position:
         return f"line {self.line}, column {self.column}"
 
 
+_MARKS = {name: zlib.crc32(f"{name}()".encode()) for name in ("AnyChar", "Sequence", "Alternative")}
+"""What hashes of nodes without fields of their own begin with."""
+
+
 class _Value:
     """Base of nodes and rules: structural equality without recursion, and a hash that is computed once."""
 
@@ -52,8 +56,9 @@ class _Value:
 
     def _seal(self) -> None:
         # Integers only: their hash is the same in every process, unlike that of strings.
-        own = zlib.crc32(f"{type(self).__name__}{self.own()}".encode())
-        object.__setattr__(self, "_hash", hash((own, *[child._hash for child in self.children()])))
+        own = self.own()
+        mark = zlib.crc32(f"{type(self).__name__}{own}".encode()) if own else _MARKS[type(self).__name__]
+        object.__setattr__(self, "_hash", hash((mark, *[child._hash for child in self.children()])))
 
     def __hash__(self) -> int:
         return self._hash

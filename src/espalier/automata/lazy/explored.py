@@ -7,11 +7,11 @@ once, when it is asked for. It knows no stacks and no vocabulary.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from typing import Any
 
 from espalier.automata.languages.fragment import disjoint
-from espalier.automata.languages.nfa import ByteSet
+from espalier.automata.languages.nfa import ByteSet, bytes_in
 from espalier.automata.lazy.items import Items, LazyItem, RuleCall, TokenItem
 from espalier.automata.lazy.keys import Keys, begin, excepted
 from espalier.automata.lazy.linear import ENDLESS, Linear
@@ -45,11 +45,12 @@ class LazyState:
         "is_met",
         "item",
         "least",
+        "loops",
         "short",
         "steps",
     )
 
-    def __init__(self, explored: LazyStates, core: frozenset[LazyItem]) -> None:
+    def __init__(self, explored: LazyStates, core: Collection[LazyItem]) -> None:
         self.explored = explored
         self.core = core
         #: The least number of bytes to the end of its rule.
@@ -74,7 +75,9 @@ class LazyState:
         #: (First position of the called rule, position to return to); filled by `called`.
         self.calls: Sequence[tuple[LazyState, LazyState]] = ()
         #: The position after a byte, for those that were asked for.
-        self.steps: dict[int, LazyState | None] | None = None
+        self.steps: dict[int, LazyState | None] = {}
+        #: The bytes after which a position that all schemas share is the same, None for none or while unknown.
+        self.loops: bytes | None = None
         #: One item that stands for all of the core, None where none is known.
         self.item: LazyItem | None = None
         self.short: dict[int, LazyState] | None = None
@@ -95,14 +98,15 @@ class LazyState:
 
     def step(self, byte: int) -> LazyState | None:
         """The position after a byte, None where it cannot be read. Nothing else is worked out."""
-        if self.steps is not None and byte in self.steps:
-            return self.steps[byte]
-        return self.explored.step(self, byte)
+        return self.steps[byte] if byte in self.steps else self.explored.step(self, byte)
 
     def forget(self) -> None:
         """Drop what was worked out of it; `met` works it out again."""
         self.is_met, self.is_called = False, not self.has_calls
-        self.edges, self.calls, self.short, self.steps = (), (), None, None
+        self.edges = self.calls = ()
+        self.short = self.loops = None
+        if self.steps:
+            self.steps = {}
 
     @property
     def is_over(self) -> bool:
@@ -119,7 +123,7 @@ class LazyStates:
         self.name = name
         self.is_shared = is_shared
         self.items = Items(rules)
-        self._places: dict[frozenset[LazyItem], LazyState] = {}
+        self._places: dict[Hashable, LazyState] = {}  # by the only item, or the set of items
         self._lock = WorkLock()
 
     def __len__(self) -> int:
@@ -130,7 +134,15 @@ class LazyStates:
         one reads what a position of this table has worked out."""
         with self._lock:
             held = self._dropped()
-            self._places = {place.core: place for reference in held if (place := reference()) is not None}
+            held_places = [place for reference in held if (place := reference()) is not None]
+            self._places = {_key(place.core): place for place in held_places}
+
+    def drop(self) -> None:
+        """Drop all positions, which nobody holds any more."""
+        self.items.forget()
+        for place in self._places.values():
+            place.forget()
+        self._places = {}
 
     def _dropped(self) -> list[weakref.ref[LazyState]]:
         self.items.forget()
@@ -145,7 +157,7 @@ class LazyStates:
     def named(self, place: LazyState) -> list[tuple[TokenRef, LazyState]]:
         """The tokens that can be read at a position by their names, each with the position after it."""
         with self._lock:
-            return [(item.ref, self._place((item.after,))) for item in place.core if isinstance(item, TokenItem)]
+            return [(item.ref, self._alone(item.after)) for item in place.core if isinstance(item, TokenItem)]
 
     def start(self, options: Iterable[LazyItem]) -> LazyState:
         """The position at the start of these."""
@@ -165,7 +177,7 @@ class LazyStates:
     def after_key(self, keys: Keys, key: int) -> LazyState:
         """The position after the text of a key."""
         with self._lock:
-            return self._place((keys.after(self.items, key),))
+            return self._alone(keys.after(self.items, key))
 
     def meet(self, place: LazyState) -> None:
         """Work out what can be read at a position."""
@@ -176,11 +188,13 @@ class LazyStates:
             if len(place.core) == 1 and not place.has_calls and not isinstance(only := next(iter(place.core)), Keys):
                 alone: dict[LazyState, ByteSet] = {}
                 for members, target in only.edges(self.items):  # disjoint already
-                    after = target.alone or self._place((target,))
+                    after = target.alone or self._alone(target)
                     if after.least < ENDLESS:
                         alone[after] = alone.get(after, 0) | members
                 place.edges = [(members, after) for after, members in alone.items()]
                 place.is_met = True
+                if self.is_shared and not place.final and place in alone:
+                    place.loops = bytes(bytes_in(alone[place]))
                 return
             by_mask: dict[ByteSet, set[LazyItem]] = {}
             for item in place.core:
@@ -198,6 +212,8 @@ class LazyStates:
             # Items come in no order; what is numbered after edges is the same in every process.
             place.edges = sorted([(members, after) for after, members in joined.items()], key=lowest)
             place.is_met = True
+            if self.is_shared and not place.final and place in joined:
+                place.loops = bytes(bytes_in(joined[place]))
 
     def call(self, place: LazyState) -> None:
         """Work out which rules begin at a position."""
@@ -205,12 +221,15 @@ class LazyStates:
             if place.is_called:
                 return
             check_time()
-            called: dict[LazyState, set[LazyItem]] = {}
-            for item in place.core:
-                if isinstance(item, RuleCall):
-                    start = item.start.place() if isinstance(item.start, Later) else item.start
-                    called.setdefault(start, set()).add(item.after)
-            place.calls = [(start, self._place(targets)) for start, targets in called.items()]
+            calls = [item for item in place.core if isinstance(item, RuleCall)]
+            if len(calls) == 1:
+                (only,) = calls
+                place.calls = ((_start_of(only), only.after.alone or self._alone(only.after)),)
+            else:
+                called: dict[LazyState, set[LazyItem]] = {}
+                for item in calls:
+                    called.setdefault(_start_of(item), set()).add(item.after)
+                place.calls = [(start, self._place(targets)) for start, targets in called.items()]
             place.is_called = True
 
     def step(self, place: LazyState, byte: int) -> LazyState | None:
@@ -228,9 +247,9 @@ class LazyStates:
                     after = self._place(targets)
                     if after.least >= ENDLESS:
                         after = None
-            if place.steps is None:
-                place.steps = {}
             place.steps[byte] = after
+            if after is place and self.is_shared and not place.final:
+                place.loops = bytes([byte]) if place.loops is None else place.loops + bytes([byte])
             return after
 
     def read(self, place: LazyState, data: bytes, at: int) -> list[tuple[LazyState, int]]:
@@ -239,22 +258,28 @@ class LazyStates:
         with self._lock:
             check_time()
             items, end = self.items, len(data)
+            if len(place.core) == 1:
+                (item,) = place.core
+                while len(arrivals := item.read(items, data, at)) == 1:
+                    item, at = arrivals[0]
+                    if item.least >= ENDLESS:
+                        return []
+                    if at == end or not item.stays:
+                        return [(after, at)] if (after := item.alone or self._alone(item)).least < ENDLESS else []
+            else:
+                arrivals = [arrival for item in place.core for arrival in item.read(items, data, at)]
             arrived: dict[int, dict[LazyItem, None]] = {}
-            waiting: dict[int, dict[LazyItem, None]] = {}
-            current: Iterable[LazyItem] = place.core
-            while True:
-                for item in current:
-                    for target, past in item.read(items, data, at):
-                        if target.least < ENDLESS:
-                            where = waiting if target.stays and past < end else arrived
-                            if past in where:
-                                where[past][target] = None
-                            else:
-                                where[past] = {target: None}
-                if not waiting:
-                    break
-                at = min(waiting)
-                current = waiting.pop(at)
+            met = set(arrivals)
+            todo = list(met)
+            for target, past in todo:  # grows as bytes are read
+                if target.least >= ENDLESS:
+                    continue
+                if target.stays and past < end:
+                    fresh = [arrival for arrival in target.read(items, data, past) if arrival not in met]
+                    met.update(fresh)
+                    todo += fresh
+                else:
+                    arrived.setdefault(past, {})[target] = None
             return [
                 (after, past) for past, targets in arrived.items() if (after := self._place(targets)).least < ENDLESS
             ]
@@ -278,19 +303,25 @@ class LazyStates:
     def _place(self, targets: Iterable[LazyItem]) -> LazyState:
         targets = tuple(targets)
         if len(targets) == 1:
-            (only,) = targets
-            place: LazyState | None = only.alone
-            if place is None:
-                place = only.alone = self._known(frozenset(self._closed(only)))
-                if place.item is None:
-                    place.item = only
-            return place
-        return self._known(frozenset([item for target in targets for item in self._closed(target)]))
+            return targets[0].alone or self._alone(targets[0])
+        core = {item: None for target in targets for item in self._closed(target)}
+        return self._known(tuple(core))
 
-    def _known(self, core: frozenset[LazyItem]) -> LazyState:
-        place = self._places.get(core)
+    def _alone(self, only: LazyItem) -> LazyState:
+        """The position of one item."""
+        place: LazyState | None = only.alone
         if place is None:
-            place = self._places[core] = LazyState(self, core)
+            is_read = only.reads and only.least < ENDLESS
+            place = only.alone = self._known((only,) if is_read else self._closed(only))
+            if place.item is None:
+                place.item = only
+        return place
+
+    def _known(self, core: tuple[LazyItem, ...]) -> LazyState:
+        key = _key(core)
+        place = self._places.get(key)
+        if place is None:
+            place = self._places[key] = LazyState(self, core)
         return place
 
     def _closed(self, item: LazyItem) -> tuple[LazyItem, ...]:
@@ -315,3 +346,13 @@ class LazyStates:
                         todo.append(way)
         item.closed = tuple(items)
         return item.closed
+
+
+def _key(core: Collection[LazyItem]) -> Hashable:
+    """What tells the position of these items from others."""
+    return next(iter(core)) if len(core) == 1 else frozenset(core)
+
+
+def _start_of(call: RuleCall) -> LazyState:
+    start: LazyState = call.start.place() if isinstance(call.start, Later) else call.start
+    return start

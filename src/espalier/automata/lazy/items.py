@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
 from itertools import groupby
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 from espalier.automata.languages.nfa import DONE, ByteSet, utf8_edges
 from espalier.automata.lazy.costs import Utf8, least_bytes, rest_of_character
@@ -31,6 +31,9 @@ from espalier.grammar.ast import (
     seq,
 )
 from espalier.time_limit import check as check_time
+
+Arrivals: TypeAlias = "list[tuple[LazyItem, int]] | tuple[tuple[LazyItem, int], ...]"
+"""Items after some bytes, each with where in the bytes it stands; none twice."""
 
 
 class LazyItem:
@@ -65,7 +68,7 @@ class LazyItem:
         """The items after one byte, none where it cannot be read: what `edges` says of it, without the others."""
         return [target for members, target in self.edges(items) if members >> byte & 1]
 
-    def read(self, items: Items, data: bytes, at: int) -> Iterable[tuple[LazyItem, int]]:
+    def read(self, items: Items, data: bytes, at: int) -> Arrivals:
         """The items after one or more bytes of `data` from `at` on, and where in `data` each stands."""
         return [(target, at + 1) for target in self.step(items, data[at])]
 
@@ -105,7 +108,7 @@ class LiteralText(LazyItem):
     def step(self, items: Items, byte: int) -> Iterable[LazyItem]:
         return (self._following(items),) if byte == self.text[self.at] else ()
 
-    def read(self, items: Items, data: bytes, at: int) -> Iterable[tuple[LazyItem, int]]:
+    def read(self, items: Items, data: bytes, at: int) -> Arrivals:
         count = min(len(data) - at, len(self.text) - self.at)
         if data[at : at + count] != self.text[self.at : self.at + count]:
             return ()
@@ -282,6 +285,8 @@ class Items:
 
     def _in_runs(self, nodes: tuple[Node, ...]) -> list[Node]:
         """The nodes, with neighbours that all schemas share as one."""
+        if all(type(node) is RuleRef for node in nodes):
+            return list(nodes)
 
         def is_shared(node: Node) -> bool:
             check_time()

@@ -11,7 +11,7 @@ from collections.abc import Hashable, Iterable
 
 from espalier.automata.languages.nfa import ByteSet
 from espalier.automata.lazy.costs import least_without, narrowed
-from espalier.automata.lazy.items import Items, LazyItem
+from espalier.automata.lazy.items import Arrivals, Items, LazyItem
 from espalier.automata.lazy.linear import ENDLESS, KeyedLinear, Linear, LinearCosts, State
 from espalier.automata.lazy.rules import Start
 from espalier.grammar.ast import Node
@@ -81,7 +81,7 @@ class Keys(LazyItem):
     def step(self, items: Items, byte: int) -> Iterable[LazyItem]:
         return [target for target, _ in self.read(items, bytes([byte]), 0)]
 
-    def read(self, items: Items, data: bytes, at: int) -> Iterable[tuple[LazyItem, int]]:
+    def read(self, items: Items, data: bytes, at: int) -> Arrivals:
         """See `LazyItem.read`: no item within a key is made on the way."""
         keyed, wanted, begin = self._keyed, self.wanted, self.at
         texts = keyed.texts
@@ -159,7 +159,7 @@ class Except(LazyItem):
     def step(self, items: Items, byte: int) -> Iterable[LazyItem]:
         return [target for target, _ in self.read(items, bytes([byte]), 0)]
 
-    def read(self, items: Items, data: bytes, at: int) -> Iterable[tuple[LazyItem, int]]:
+    def read(self, items: Items, data: bytes, at: int) -> Arrivals:
         """See `LazyItem.read`: up to where no word is left, or the shared automaton may end."""
         start, begin, words = self.start, self.at, self.words
         first = at

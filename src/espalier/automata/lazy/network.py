@@ -87,7 +87,7 @@ class LazyNetwork:
             tables = {place.explored for place in self._numbers if not place.explored.is_shared}
             self._numbers, self.places = {}, []
             for explored in tables:
-                explored.forget()
+                explored.drop()
 
     def number(self, place: LazyState) -> int:
         """The number of a position."""
@@ -192,12 +192,19 @@ class LazyNetwork:
         place = self.places[position]
         if not place.explored.is_shared:
             return [((self._numbered(after),), past) for after, past in place.explored.read(place, data, at)]
+        end = len(data)
         while True:  # what follows a byte is remembered for all schemas
-            after = place.step(data[at])
-            at += 1
+            if place.loops is not None:
+                past = end - len(data[at:].lstrip(place.loops))
+                if past == end:
+                    return [((self._numbered(place),), end)]
+                at = past
+            byte = data[at]
+            after = place.steps[byte] if byte in place.steps else place.explored.step(place, byte)
             if after is None:
                 return []
-            if at == len(data) or after.final:
+            at += 1
+            if at == end or after.final:
                 return [((self._numbered(after),), at)]
             place = after
 

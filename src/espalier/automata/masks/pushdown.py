@@ -134,8 +134,9 @@ class PushdownMachine:
                     after = also if after is None or also is None else self._automaton.union(after, also)
             if after is not None:
                 if state.moves is None:
-                    state.moves = {}
-                state.moves[token] = after
+                    state.moves = {token: after}
+                else:
+                    state.moves[token] = after
                 self._moves += 1
         return after
 

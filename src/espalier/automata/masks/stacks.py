@@ -55,6 +55,8 @@ MAX_INTERNED = 200_000
 """The most sets kept for reuse; past that all but those in use are forgotten."""
 ITEMS_A_SET = 8
 """So many items count as one more set."""
+MAX_FOLLOWED = 100
+"""Calls within calls that are followed one by one."""
 MAX_WORK = 2_000_000
 """The most stacks looked at in one step."""
 
@@ -85,7 +87,8 @@ class StackAutomaton:
         """Break the cycles of sets and what stands on them, one by one: what compiling left behind when it ran out of
         time is free at once, and no collection of garbage, which stops every thread, has to find it."""
         while self._pushed:
-            self._pushed.pop().forget()
+            stacks = self._pushed.pop()  # as `forget` does, whose calls would take as long again
+            stacks.closed = stacks.groups = stacks.steps = stacks.moves = stacks.frames = None
         while self._known:
             self._known.popitem()[1].forget()
 
@@ -170,21 +173,27 @@ class StackAutomaton:
         waiting: dict[int, dict[int, Stacks]] = {}  # by where in `data` they stand
         while True:
             for position, below in state.items:
-                for targets, past in read(position, data, at):
+                arrivals = read(position, data, at)
+                if len(arrivals) == len(state.items) == 1 and not waiting and len(arrivals[0][0]) == 1:
+                    ((position,), at) = arrivals[0]
+                    state = self.enter(position, below)
+                    break
+                for targets, past in arrivals:
                     merged = waiting.get(past)
                     if merged is None:
                         merged = waiting[past] = {}
                     for target in targets:
                         self._put(merged, target, below)
-            if not waiting:
-                return None
-            at = min(waiting)
-            merged = waiting.pop(at)
-            if len(merged) == 1:
-                ((position, below),) = merged.items()
-                state = self.enter(position, below)
             else:
-                state = self.close(self._intern_stacks(merged, False))
+                if not waiting:
+                    return None
+                at = min(waiting)
+                merged = waiting.pop(at)
+                if len(merged) == 1:
+                    ((position, below),) = merged.items()
+                    state = self.enter(position, below)
+                else:
+                    state = self.close(self._intern_stacks(merged, False))
             if at == end:
                 return state
 
@@ -220,8 +229,43 @@ class StackAutomaton:
 
     def enter(self, position: int, below: Stacks) -> Stacks:
         """The state of one position on top of a set of stacks."""
-        frame = self.push(position, below)
-        return frame.closed or self.close(frame)
+        frames = below.frames
+        frame = None if frames is None else frames.get(position)
+        if frame is None:
+            frame = self.push(position, below)
+        return frame.closed or self._follow(frame)
+
+    def _follow(self, frame: Stacks) -> Stacks:
+        """The state of a frame of one position: where it only calls one rule, and so on, each set is known at once."""
+        net, inner = self.network, frame
+        for _ in range(MAX_FOLLOWED):
+            position, below = inner.items[0]
+            if net.pure[position]:
+                state = below.closed
+                if state is None:
+                    break
+            else:
+                if self._live[position] or net.final[position]:
+                    break
+                self._follow_calls(position)
+                if len(net.calls[position]) != 1:
+                    break
+                ((start, after),) = net.calls[position]
+                if not net.pure[after] and not self._repeats(after, below):
+                    below = self.push(after, below)
+                inner = self.push(start, below)
+                state = inner.closed
+                if state is None:
+                    continue
+            self.spent += 1
+            frame.closed = state
+            return state
+        state = frame.closed = self.close(inner)
+        return state
+
+    def _repeats(self, after: int, below: Stacks) -> bool:
+        """Whether a repetition that follows is on the stack already: pushing it twice changes nothing."""
+        return len(below.items) == 1 and below.items[0][0] == after and not below.accepting and self._loops(after)
 
     def take_token(self, state: Stacks, ref: int) -> Stacks | None:
         """The state after a token that matches reference number `ref`, by that reference alone."""
@@ -409,10 +453,7 @@ class StackAutomaton:
                 else:
                     missing.append(below)
             for start, after in net.calls[position]:
-                flat = net.pure[after] or (
-                    # The repetition that follows is on the stack already: pushing it twice changes nothing.
-                    len(below.items) == 1 and below.items[0][0] == after and not below.accepting and self._loops(after)
-                )
+                flat = net.pure[after] or self._repeats(after, below)
                 todo.append((start, below if flat else self.push(after, below)))
             if work > self._max_work:
                 break

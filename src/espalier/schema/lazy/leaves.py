@@ -21,6 +21,7 @@ from espalier.grammar.ranges import Ranges
 from espalier.owners import owner
 from espalier.schema.form import Boolean, Null, NumberForm, String
 from espalier.schema.lowering.dfa_rules import dfa_table
+from espalier.schema.lowering.linear import join
 from espalier.schema.lowering.notation import JSON
 from espalier.schema.lowering.numbers import spelled
 from espalier.schema.lowering.rulebook import RuleBook, basic_rule, one_of, spelled_class
@@ -105,10 +106,11 @@ class Leaves:
         self.explored = LazyStates(NoRules(), is_shared=True)
         self._known: dict[tuple[LeafCase, str, str], Leaf] = {}
         self._structure: dict[Node, LazyState | None] = {}
+        self._members: dict[tuple[Node, LazyState | None], LazyState] = {}
 
     @property
     def is_full(self) -> bool:
-        return len(self.explored) > MAX_TABLE or max(len(self._known), len(self._structure)) > MAX_LEAVES
+        return len(self.explored) > MAX_TABLE or max(map(len, (self._known, self._structure, self._members))) > MAX_LEAVES
 
     def leaf(self, case: LeafCase, keyword: str = "pattern") -> Leaf:
         """The automaton of a case. keyword: that of its patterns, in gaps."""
@@ -143,11 +145,17 @@ class Leaves:
             start = self._structure[node] = self.start(node)
         return start
 
-    def after(self, prefix: Node, start: LazyState) -> LazyState:
-        """A position from which this expression is read, and then what is read from `start`, a position of this
-        table."""
-        items = self.explored.items
-        return self.explored.start([items.at(prefix, item) for item in start.core])
+    def member(self, colon: Node, value: LazyState | None) -> LazyState:
+        """A position from which a key's closing quotation mark and a colon are read, and then what is read from
+        `value`, a position of this table; None for nothing."""
+        key = (colon, value)
+        member = self._members.get(key)
+        if member is None:
+            items, prefix = self.explored.items, join(QUOTE, colon)
+            core = (items.end,) if value is None else value.core
+            member = self.explored.start([items.at(prefix, item) for item in core])
+            self._members[key] = member
+        return member
 
 
 _CURRENT = [Leaves()]

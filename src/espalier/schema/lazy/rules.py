@@ -203,9 +203,9 @@ class SchemaRules(NodeLowering):
         if member is None:
             leaf = self._by_name[value.name] if isinstance(value, RuleRef) else None
             if isinstance(leaf, LazyState) and leaf.explored is self._leaves.explored:
-                member = self._leaf_ref(self._leaves.after(join(QUOTE, colon), leaf))
+                member = self._leaf_ref(self._leaves.member(colon, leaf))
             else:
-                member = join(self._leaf_ref(self._leaves.start(join(QUOTE, colon))), value)
+                member = join(self._leaf_ref(self._leaves.member(colon, None)), value)
             self._members_of[value] = member
         return member
 
