@@ -156,6 +156,9 @@ class PrometheusMeter:
         self._times = {(p, n): self._histogram(f"{p}:{n}", *TIMES[n]) for p in PREFIXES for n in TIMES}
         self._running = self._gauges("num_requests_running", "Requests that are running.", "livesum")
         self._waiting = self._gauges("num_requests_waiting", "Requests that wait in the queue.", "livesum")
+        self._sequences = self._gauge(
+            "espalier:sequences", "Sequences of the model in use, kept prefixes too.", "livesum"
+        )
         self._usage = self._gauges("kv_cache_usage_perc", "Share of the KV cache in use, from 0 to 1.", "livemax")
         self._prompt = self._counters("prompt_tokens", "Prompt tokens.")
         self._generated = self._counters("generation_tokens", "Generated tokens.")
@@ -265,7 +268,12 @@ class PrometheusMeter:
         workers."""
         load = self._load()
         usage = load.tokens_held / load.capacity if load.capacity else 0.0
-        for gauges, value in ((self._running, load.running), (self._waiting, load.waiting), (self._usage, usage)):
+        for gauges, value in (
+            (self._running, load.running),
+            (self._waiting, load.waiting),
+            ([self._sequences], load.sequences),
+            (self._usage, usage),
+        ):
             for gauge in gauges:
                 gauge.labels(self._model, ENGINE).set(value)
         with self._lock:
