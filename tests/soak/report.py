@@ -82,7 +82,9 @@ class Pace:
 def act(soak: Soak, pace: Pace, over: threading.Event, seed: int) -> None:
     """One client, until the run is over."""
     tasks, weights = list(TASKS), list(TASKS.values())
-    with httpx2.Client(base_url=soak.server.url, timeout=120, verify=False) as client:
+    # A connection that rests as long as the server keeps it may be closed while a request is on its way.
+    reuse = httpx2.Limits(keepalive_expiry=1.0)
+    with httpx2.Client(base_url=soak.server.url, timeout=120, verify=False, limits=reuse) as client:
         while (number := pace.next()) is not None:
             chance = random.Random(f"{seed} {number}")
             task = chance.choices(tasks, weights)[0]

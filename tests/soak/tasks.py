@@ -1,5 +1,6 @@
-"""What clients of the soak do: every kind of constraint, every strategy, several dialects, streams that are left, traces
-that are kept and read, batches, schemas that no one has sent before. Each is one function and one line of TASKS."""
+"""What clients of the soak do: every kind of constraint, every strategy, several dialects, streams that are left,
+traces that are kept and read, batches, schemas that no one has sent before. Each is one function and one line of TASKS.
+"""
 
 from __future__ import annotations
 

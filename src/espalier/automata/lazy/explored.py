@@ -105,6 +105,11 @@ class LazyState:
         self.edges, self.calls, self.short, self.steps = (), (), None, None
 
     @property
+    def is_shared(self) -> bool:
+        """See `LazyStates`."""
+        return self.explored.is_shared
+
+    @property
     def is_over(self) -> bool:
         """Whether the rule ends here and nothing can be read."""
         return self.final and len(self.core) == 1
@@ -131,6 +136,12 @@ class LazyStates:
         with self._lock:
             held = self._dropped()
             self._places = {place.core: place for reference in held if (place := reference()) is not None}
+
+    def release(self) -> None:
+        """Drop all positions and the rules, so that none holds another. Nothing new may be asked for."""
+        with self._lock:
+            self._dropped()
+            self.items.release()
 
     def _dropped(self) -> list[weakref.ref[LazyState]]:
         self.items.forget()
