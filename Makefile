@@ -21,7 +21,7 @@ export PYTHONDONTWRITEBYTECODE :=
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc 2>/dev/null || getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 export CMAKE_ARGS ?= -DLLAVA_BUILD=OFF -DLLAMA_OPENSSL=OFF -DGGML_NATIVE=OFF
 
-.PHONY: help setup demo test test-all check check-types check-rest docs bench bench-compare train-demo clean
+.PHONY: help setup demo test test-all check check-types check-rest docs bench bench-compare soak train-demo clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -69,6 +69,11 @@ bench: .setup-bench ## measure Espalier beside other engines, and write docs/ben
 bench-compare: .setup-bench ## BASE=COMMIT: measure a commit beside this one, and say what changed beyond noise
 	@test -n "$(BASE)" || { echo "say which commit: make bench-compare BASE=main" >&2; exit 2; }
 	$(BIN)/python -m benchmarks.page --compare "$(BASE)" $(if $(QUICK),--quick)
+
+HOURS ?= 1
+
+soak: .setup-dev ## run servers of both engines under load for HOURS, and say whether memory and all else is flat
+	$(BIN)/python -m benchmarks.soak --hours $(HOURS)
 
 train-demo: .setup-dev ## train the demo model again, into models/demo
 	$(BIN)/python scripts/train_demo_model.py

@@ -8,7 +8,17 @@ from typing import Any
 
 from tests.hostile import bodies
 from tests.hostile.bodies import GRAMMARS, LARGE, REGEXES, SCHEMAS, bias, text_of
-from tests.hostile.sockets import Behaviour, idlers, leaves, locked_store, plain, raw, reads_own_traces, slow_reader
+from tests.hostile.sockets import (
+    Behaviour,
+    idlers,
+    leaves,
+    locked_store,
+    new_schemas,
+    plain,
+    raw,
+    reads_own_traces,
+    slow_reader,
+)
 
 PLAIN = {"prompt": "Once upon a time", "max_tokens": 40}
 CHAT = {"messages": [{"role": "user", "content": "Generate user info"}], "max_tokens": 60}
@@ -61,6 +71,7 @@ ATTACKS: tuple[Attack, ...] = (
     *_of("schema", SCHEMAS, lambda schema: PLAIN | {"json_schema": schema, "espalier": {"allow": "checked"}}),
     *_of("regex", REGEXES, lambda pattern: PLAIN | {"structured_outputs": {"regex": pattern}}),
     *_of("grammar", GRAMMARS, lambda text: PLAIN | {"grammar": text}),
+    Attack(name="schema: distinct ones", body=_asked(max_tokens=8), behaves=new_schemas(), count=9, times=200),
     # The same costs by other ways.
     Attack(
         name="way: doubling references in a chat",

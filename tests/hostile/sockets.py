@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import itertools
 import json
 import socket
 import sqlite3
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 TIMEOUT = 60.0
@@ -38,6 +39,23 @@ def plain(shot: Shot) -> int | None:
     """Send and wait for the reply."""
     with _connected(shot) as connection:
         return _answered(connection, shot, shot.path)
+
+
+def new_schemas(fields: int = 4) -> Behaviour:
+    """Send the body with a schema that nobody has sent before, and wait for the reply."""
+
+    def behave(shot: Shot) -> int | None:
+        with _NUMBERS:
+            number = next(_NUMBERED)
+        names = [f"of{number}x{index}" for index in range(fields)]
+        schema = {"type": "object", "properties": {name: {"type": "string", "maxLength": 3} for name in names}}
+        body = json.loads(shot.body or b"{}") | {"json_schema": schema | {"required": names}}
+        return plain(replace(shot, body=json.dumps(body).encode()))
+
+    return behave
+
+
+_NUMBERED, _NUMBERS = itertools.count(), threading.Lock()
 
 
 def leaves(after: float) -> Behaviour:

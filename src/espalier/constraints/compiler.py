@@ -7,13 +7,13 @@ needs is imported by the functions that need it.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from espalier.constraints.base import Verdict
+from espalier.constraints.compiled_cache import CompiledCache
 from espalier.constraints.kind_table import KINDS
 from espalier.constraints.spec import Spec
 from espalier.errors import SpecError, UnknownName, UnsupportedError
@@ -32,11 +32,6 @@ if TYPE_CHECKING:
 
 Part = TypeVar("Part")
 S = TypeVar("S", bound=Spec)
-
-# Specs are kept for the owner of `owners.working_for` alone: how long a compilation takes tells no owner what another
-# one has asked for, and no owner's specs displace another's.
-CACHE_LIMIT = 16  # compiled specs kept for each owner and vocabulary, least recently used dropped
-CACHE_LIMIT_OF_ALL = 64  # of all owners together; whoever has the most loses one
 
 
 class ConstraintKind(ABC, Generic[S]):
@@ -138,8 +133,7 @@ class Compiler:
         self._cache_dir = folders.cache
         self._trie: TokenTrie | None = None
         self._parts: dict[str, object] = {}
-        self._compiled: dict[str, OrderedDict[str, Compiled]] = {}  # by owner
-        self._kept: dict[str, Compiled] = {}
+        self.cache = CompiledCache((self, vocab, self.words))
         self._lock = WorkLock()
         self.far = FarAutomata()
         self.held_elsewhere: Callable[[Any, Any], Any] | None = None
@@ -159,6 +153,7 @@ class Compiler:
                 from espalier.tokens.trie import load_trie  # noqa: PLC0415  # slow to import
 
                 self._trie = load_trie(self.vocab, self._cache_dir)
+                self.cache.share(self._trie)
             return self._trie
 
     def part(self, cls: type[Part]) -> Part:
@@ -168,11 +163,12 @@ class Compiler:
             if not isinstance(part, cls):
                 part = cls(self.vocab, self.trie)  # type: ignore[call-arg]  # by agreement, see the docstring
                 self._parts[cls.__qualname__] = part
+                self.cache.share(part)
             return part
 
     def compile(self, spec: Spec, *, keep: bool = False) -> Compiled:
         """The compiled spec, from the cache where it is there. keep: never drop it from the cache. Raises SpecError and
-        its subclasses, UnsupportedError, VocabError, LimitExceeded."""
+        its subclasses, UnsupportedError, VocabError, LimitExceeded, and TooManyRequests as `CompiledCache.check`."""
         if not isinstance(spec, Spec):
             raise SpecError(
                 f"a constraint is a Spec such as JsonSchema(...) or Regex(...), not {type(spec).__name__}",
@@ -181,20 +177,22 @@ class Compiler:
             )
         # A word file that was edited since makes another constraint.
         key = "\n".join([spec.key(), *(f"{lang} {self.words.stamp(lang)}" for lang in spec.word_languages())])
-        with self._lock:
-            own = self._compiled.get(owner())
-            cached = self._kept.get(key) or (None if own is None else own.get(key))
-            if cached is not None:
-                self._put(key, cached, keep=keep)
-                return cached
+        cached = self.cache.get(owner(), key)
+        if cached is not None:
+            if keep:
+                self.cache.pin(key, cached)
+            return cached
+        self.cache.check(owner())
         from espalier.automata.masks.layout import MASKS  # noqa: PLC0415  # slow to import
 
         MASKS.load()  # now, and not within a text
         kind = kind_of(spec)
         with KINDS.blamed(spec.kind):
             compiled = kind.compile(spec, self)
-        with self._lock:
-            self._put(key, compiled, keep=keep)
+        if keep:
+            self.cache.pin(key, compiled)
+        else:
+            self.cache.put(owner(), key, compiled)
         return compiled
 
     def has(self, spec: Spec) -> bool:
@@ -202,24 +200,7 @@ class Compiler:
         file: a spec that names word files is said to be unknown."""
         if spec.word_languages():
             return False
-        key, own = spec.key(), self._compiled.get(owner())
-        return key in self._kept or (own is not None and key in own)
-
-    def _put(self, key: str, compiled: Compiled, *, keep: bool) -> None:
-        if keep or key in self._kept:
-            self._kept[key] = compiled
-            for specs in self._compiled.values():
-                specs.pop(key, None)
-            return
-        own = self._compiled.setdefault(owner(), OrderedDict())
-        own[key] = compiled
-        own.move_to_end(key)
-        if len(own) > CACHE_LIMIT:
-            own.popitem(last=False)
-        if sum(map(len, self._compiled.values())) > CACHE_LIMIT_OF_ALL:
-            most = max(self._compiled, key=lambda name: len(self._compiled[name]))
-            self._compiled[most].popitem(last=False)
-            self._compiled = {name: specs for name, specs in self._compiled.items() if specs}
+        return self.cache.has(owner(), spec.key())
 
     def language(self, spec: Spec, *, wanted_by: str) -> Dfa | Network:
         """A spec's automaton over bytes. Raises UnsupportedError, naming `wanted_by`, for a kind without one."""

@@ -319,8 +319,8 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """What a serving engine is doing. running, waiting: requests. tokens_held, capacity: tokens in the KV cache, and
-    the most it holds.
+    """What a serving engine is doing. running, waiting: requests. sequences: of the model, kept prefixes too.
+    tokens_held, capacity: tokens in the KV cache, and the most it holds.
 
     Since the start: steps: forward passes; prefilled: prompt tokens that were computed; reused: prompt tokens that a
     kept prefix spared.
@@ -328,6 +328,7 @@ class Load:
 
     running: int = 0
     waiting: int = 0
+    sequences: int = 0
     tokens_held: int = 0
     capacity: int = 0
     steps: int = 0

@@ -145,6 +145,9 @@ class ServerSettings:
     max_connections: Annotated[int, Field("Connections of one worker; more get 503.", least=1)] = 1_000
     body_seconds: Annotated[float, Field("For a request to be sent.", above=0)] = 30.0
     compile_seconds: Annotated[float, Field("For a constraint to be compiled.", above=0)] = 10.0
+    constraint_bytes: Annotated[
+        int, Field("Of compiled constraints and their garbage; past it the key with the most gets 429.", least=1)
+    ] = 1_000_000_000
     step_seconds: Annotated[float, Field("For one step of one constraint; all others wait for it.", above=0)] = 0.5
     plan_seconds: Annotated[
         float, Field("For what all steps of one output take beyond a small share of each.", above=0)

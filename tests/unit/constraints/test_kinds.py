@@ -14,7 +14,8 @@ from espalier import After, AllOf, AnyOf, Free, JsonSchema, Regex, Thinking, Too
 from espalier.automata.languages.network import Network, build_network
 from espalier.constraints import kinds
 from espalier.constraints.base import Compiled
-from espalier.constraints.compiler import CACHE_LIMIT, CACHE_LIMIT_OF_ALL, Compiler, ConstraintKind
+from espalier.constraints.compiled_cache import CACHE_LIMIT, CACHE_LIMIT_OF_ALL
+from espalier.constraints.compiler import Compiler, ConstraintKind
 from espalier.constraints.kinds import KINDS, Kind
 from espalier.constraints.matching.automaton import compile_network
 from espalier.constraints.matching.rewinding import rewinding_parts
@@ -203,4 +204,4 @@ def test_no_owner_meets_what_was_compiled_for_another() -> None:
                 compiler.compile(Regex(f"c{{{length + 1}}}"))
     with working_for("anna"):
         assert compiler.compile(spec) is first
-    assert sum(map(len, compiler._compiled.values())) <= CACHE_LIMIT_OF_ALL
+    assert len(compiler.cache) <= CACHE_LIMIT_OF_ALL

@@ -11,7 +11,8 @@ import pytest
 pytest.importorskip("fastapi")
 
 import espalier
-from espalier.constraints.compiler import CACHE_LIMIT, Compiler, Folders
+from espalier.constraints.compiled_cache import CACHE_LIMIT
+from espalier.constraints.compiler import Compiler, Folders
 from espalier.constraints.spec import Choice
 from espalier.constraints.words.spec import Wordlist
 from espalier.engines.fake import open_engine
@@ -100,7 +101,7 @@ def test_in_soft_mode_both_tiers_are_compiled(engine: Any) -> None:
     )
     with client(engine=engine, config=config) as c:
         assert until_ready(c).json()["prebuild"]["failed"] == {}
-    assert len(engine.engine.compiler._kept) == 4
+    assert len(engine.engine.compiler.cache) == 4
 
 
 def test_without_the_setting_nothing_is_compiled_and_ready_says_nothing_of_it() -> None:

@@ -109,6 +109,11 @@ class LazyState:
             self.steps = {}
 
     @property
+    def is_shared(self) -> bool:
+        """See `LazyStates`."""
+        return self.explored.is_shared
+
+    @property
     def is_over(self) -> bool:
         """Whether the rule ends here and nothing can be read."""
         return self.final and len(self.core) == 1
@@ -137,12 +142,14 @@ class LazyStates:
             held_places = [place for reference in held if (place := reference()) is not None]
             self._places = {_key(place.core): place for place in held_places}
 
-    def drop(self) -> None:
-        """Drop all positions, which nobody holds any more."""
-        self.items.forget()
-        for place in self._places.values():
-            place.forget()
-        self._places = {}
+    def release(self) -> None:
+        """Drop all positions, which nobody holds any more, and the rules, so that none holds another. Nothing new may
+        be asked for."""
+        with self._lock:
+            for place in self._places.values():
+                place.forget()
+            self._places = {}
+            self.items.release()
 
     def _dropped(self) -> list[weakref.ref[LazyState]]:
         self.items.forget()

@@ -244,6 +244,11 @@ class Items:
                 item.forget()
         self.known = {}
 
+    def release(self) -> None:
+        """Drop every item and the rules. Nothing new may be asked for."""
+        self.forget()
+        self._rules.release()
+
     def cost(self, node: Node) -> int:
         """The least number of bytes that an expression reads, at least ENDLESS where it matches nothing."""
         bytes_needed = self._costs.get(node)

@@ -87,7 +87,7 @@ class LazyNetwork:
             tables = {place.explored for place in self._numbers if not place.explored.is_shared}
             self._numbers, self.places = {}, []
             for explored in tables:
-                explored.drop()
+                explored.release()
 
     def number(self, place: LazyState) -> int:
         """The number of a position."""

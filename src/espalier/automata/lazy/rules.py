@@ -39,6 +39,9 @@ class NoRules:
     def shared(self, node: Node) -> None:
         return None
 
+    def release(self) -> None:
+        """It holds nothing."""
+
 
 class RuleTable(Protocol):
     """The rules that expressions name."""
@@ -53,4 +56,8 @@ class RuleTable(Protocol):
 
     def shared(self, node: Node) -> Start | None:
         """The first position of an expression that all schemas share; None for one that is read in place."""
+        ...
+
+    def release(self) -> None:
+        """Drop all it holds, what refers back to it too. It is asked nothing more. Idempotent."""
         ...

@@ -85,7 +85,7 @@ def schema_machine(spec: JsonSchema, compiler: Compiler) -> WatchedMachine | Non
         return None
     lowered = LoweredSchema(spec)
     items = lowered.items
-    machine = PushdownMachine(LazyNetwork(lowered.start()), compiler.vocab, compiler.trie)
+    machine = PushdownMachine(LazyNetwork(lowered.start(), owns_tables=True), compiler.vocab, compiler.trie)
     if items is None:
         return WatchedMachine(machine=machine)
     return WatchedMachine(machine=machine, tracker=DocumentTracker(items.spots), is_easy=items.is_easy)
@@ -132,7 +132,7 @@ class SchemaExplainer:
     their pointers, only as far as explanations are asked for."""
 
     def __init__(self, rules: SchemaRules, vocab: Vocab, trie: TokenTrie) -> None:
-        self._network = network = LazyNetwork(rules.start)
+        self._network = network = LazyNetwork(rules.start, owns_tables=True)
         self.machine: Machine = PushdownMachine(network, vocab, trie, needs_bytes=False)
 
     def rule_position(self, state: Stacks) -> RulePosition:

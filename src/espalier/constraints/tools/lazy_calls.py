@@ -117,6 +117,10 @@ class LazyAssembly:
             self._costs[name] = cost
         return cost
 
+    def release(self) -> None:
+        """See `RuleTable`. Its parts hold methods of it."""
+        vars(self).clear()
+
     def shared(self, node: Node) -> None:
         """See `Rules`."""
         return

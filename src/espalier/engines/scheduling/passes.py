@@ -52,6 +52,11 @@ class Passes:
         self.steps = self.reused = self.prefilled = 0
 
     @property
+    def sequences(self) -> int:
+        """Sequences of the model that are open, kept ones included."""
+        return self._sequences.count
+
+    @property
     def tokens(self) -> int:
         """Tokens that all sequences hold, kept ones included."""
         return self._sequences.tokens

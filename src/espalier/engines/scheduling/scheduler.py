@@ -218,6 +218,7 @@ class Scheduler:
         return Load(
             running=len(self._lanes),
             waiting=self._waiting.count,
+            sequences=self._passes.sequences,
             tokens_held=self._passes.tokens,
             capacity=self._model.capacity,
             steps=self._passes.steps,

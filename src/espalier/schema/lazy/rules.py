@@ -294,6 +294,10 @@ class SchemaRules(NodeLowering):
         """See `LiteralRules`."""
         return None if self._named else self._leaves.structure(node)
 
+    def release(self) -> None:
+        """See `RuleTable`. Its parts hold methods of it."""
+        vars(self).clear()
+
     def start_of(self, name: str) -> Start:
         """See `LiteralRules`."""
         rule = self._reached(name)

@@ -22,6 +22,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metr
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 from prometheus_client.registry import Collector
 
+from espalier.constraints.compiled_cache import HeldBytes
 from espalier.constraints.kinds import KINDS
 from espalier.engines.base import Load, Result
 from espalier.server.ports import Finish
@@ -142,12 +143,15 @@ class PrometheusMeter:
         model: str,
         load: Callable[[], Load],
         queue_size: int,
+        constraints: Callable[[], HeldBytes] = HeldBytes,
         max_tokens: int = MOST_TOKENS,
         folder: Path | None = None,
     ) -> None:
-        """model: as replies name it. max_tokens: the largest bucket of that parameter. folder: shared by workers;
-        `PROMETHEUS_MULTIPROC_DIR` must have named it before prometheus_client was first imported."""
+        """model: as replies name it. constraints: bytes of compiled ones. max_tokens: the largest bucket of that
+        parameter. folder: shared by workers; `PROMETHEUS_MULTIPROC_DIR` must have named it before prometheus_client was
+        first imported."""
         self._model, self._load, self._folder = model, load, folder
+        self._held = constraints
         self._registry = CollectorRegistry()
         self._reused = 0
         self._lock = threading.Lock()
@@ -156,6 +160,16 @@ class PrometheusMeter:
         self._times = {(p, n): self._histogram(f"{p}:{n}", *TIMES[n]) for p in PREFIXES for n in TIMES}
         self._running = self._gauges("num_requests_running", "Requests that are running.", "livesum")
         self._waiting = self._gauges("num_requests_waiting", "Requests that wait in the queue.", "livesum")
+        self._sequences = self._gauge(
+            "espalier:sequences", "Sequences of the model in use, kept prefixes too.", "livesum"
+        )
+        self._constraint_bytes = Gauge(
+            "espalier:constraint_bytes",
+            "Compiled constraints: `kept` for the next request, and `garbage` that is not collected yet.",
+            (*LABELS, "state"),
+            registry=self._registry,
+            multiprocess_mode="livesum",
+        )
         self._usage = self._gauges("kv_cache_usage_perc", "Share of the KV cache in use, from 0 to 1.", "livemax")
         self._prompt = self._counters("prompt_tokens", "Prompt tokens.")
         self._generated = self._counters("generation_tokens", "Generated tokens.")
@@ -265,9 +279,17 @@ class PrometheusMeter:
         workers."""
         load = self._load()
         usage = load.tokens_held / load.capacity if load.capacity else 0.0
-        for gauges, value in ((self._running, load.running), (self._waiting, load.waiting), (self._usage, usage)):
+        for gauges, value in (
+            (self._running, load.running),
+            (self._waiting, load.waiting),
+            ([self._sequences], load.sequences),
+            (self._usage, usage),
+        ):
             for gauge in gauges:
                 gauge.labels(self._model, ENGINE).set(value)
+        held = self._held()
+        for state, size in (("kept", held.kept), ("garbage", held.garbage)):
+            self._constraint_bytes.labels(self._model, ENGINE, state).set(size)
         with self._lock:
             more, self._reused = load.reused - self._reused, load.reused
         self._spared.labels(self._model, ENGINE).inc(max(0, more))
@@ -354,12 +376,22 @@ class _CompactRegistry(Collector):
 
 
 def make_meter(
-    *, model: str, load: Callable[[], Load], queue_size: int, max_tokens: int = MOST_TOKENS
+    *,
+    model: str,
+    load: Callable[[], Load],
+    queue_size: int,
+    constraints: Callable[[], HeldBytes] = HeldBytes,
+    max_tokens: int = MOST_TOKENS,
 ) -> PrometheusMeter:
     """A meter of this process, or one that shares the folder of PROMETHEUS_MULTIPROC_DIR if that is set."""
     folder = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
     return PrometheusMeter(
-        model=model, load=load, queue_size=queue_size, max_tokens=max_tokens, folder=Path(folder) if folder else None
+        model=model,
+        load=load,
+        queue_size=queue_size,
+        constraints=constraints,
+        max_tokens=max_tokens,
+        folder=Path(folder) if folder else None,
     )
 
 

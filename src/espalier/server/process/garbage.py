@@ -15,10 +15,13 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
+from espalier.constraints.compiled_cache import CompiledCache
 from espalier.server.process.pools import Pools
 
 LOOK_SECONDS = 3.0
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 THRESHOLDS = (10_000, 5, 1_000_000)
 """Collections of all objects are not made by themselves."""
 DUE, OVERDUE, LAST = 20, 200, 800
@@ -36,6 +39,9 @@ GARBAGE_TIMES = 2.2
 """How much longer it takes for a block of garbage, which it also frees."""
 SLOWEST = 3.0
 """How many times as long it may take on a busy machine: what took even longer says little about the next one."""
+GROWN_BYTES = 256_000_000
+"""More memory than after the last collection, after which another one is made even where it is long: a longer pause is
+better than one that grows with all garbage that waits for it."""
 MANY = 1_000_000
 """Blocks of which a collection says how long the next one takes; of fewer, what is the same for all counts too much."""
 
@@ -66,11 +72,11 @@ class Objects:
         return max(0, sys.getallocatedblocks() - self._before)
 
 
-def is_due(takes: float, *, since: int, has_ended: bool, waited: float, rested: int) -> bool:
+def is_due(takes: float, *, since: int, has_ended: bool, waited: float, rested: int, is_full: bool = False) -> bool:
     """Whether all garbage is collected now. takes: seconds that it will take. since: younger collections since the
     last one. has_ended: whether long work has ended since. waited: seconds since. rested: for how many looks in turn
-    the model has rested."""
-    if since >= LAST:
+    the model has rested. is_full: garbage takes so much memory that it cannot wait."""
+    if since >= LAST or is_full:
         return True
     if takes > SHORT_SECONDS:
         return rested >= 2 and (since >= DUE or has_ended)
@@ -79,13 +85,17 @@ def is_due(takes: float, *, since: int, has_ended: bool, waited: float, rested: 
 
 
 @asynccontextmanager
-async def memory_returned(pools: Pools, steps: Callable[[], int]) -> AsyncIterator[None]:
+async def memory_returned(
+    pools: Pools, steps: Callable[[], int], *, constraints: CompiledCache | None = None
+) -> AsyncIterator[None]:
     """While open, give memory back to the system after long work, which may have taken much of it, and collect garbage
     where it disturbs least. steps: how many steps the model has made; while it makes none from one look to the next, it
-    rests. That nothing runs at the moment of a look is not enough: there are such moments between two streams."""
+    rests. That nothing runs at the moment of a look is not enough: there are such moments between two streams.
+    constraints: those that are compiled here; a quarter of their ceiling of garbage cannot wait."""
 
     async def keep() -> None:
         collected, trimmed, waited, rested, objects = 0, 0, 0.0, 0, Objects()
+        left = _resident_bytes()
         made = -1
         while True:
             await asyncio.sleep(LOOK_SECONDS)
@@ -94,13 +104,23 @@ async def memory_returned(pools: Pools, steps: Callable[[], int]) -> AsyncIterat
             rested = rested + 1 if made == before else 0
             ended = pools.ended_long
             takes, has_ended = objects.seconds(), ended != collected
-            due = is_due(takes, since=gc.get_count()[2], has_ended=has_ended, waited=waited, rested=rested)
+            is_full = _resident_bytes() - left > GROWN_BYTES
+            if constraints is not None:
+                await asyncio.to_thread(constraints.measure)
+                is_full = is_full or constraints.has_much_garbage
+            due = is_due(
+                takes, since=gc.get_count()[2], has_ended=has_ended, waited=waited, rested=rested, is_full=is_full
+            )
             if due:
                 await asyncio.to_thread(objects.collect)
                 collected, waited = ended, 0.0
+                if constraints is not None:
+                    constraints.collected()
             if due or ended != trimmed:
                 trimmed = ended
                 await asyncio.to_thread(_return_memory)
+            if due:
+                left = _resident_bytes()
 
     task = asyncio.create_task(keep())
     try:
@@ -109,6 +129,14 @@ async def memory_returned(pools: Pools, steps: Callable[[], int]) -> AsyncIterat
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
+
+
+def _resident_bytes() -> int:
+    """Memory that the process holds; 0 where the system does not say."""
+    try:
+        return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * PAGE_BYTES
+    except OSError:  # not Linux
+        return 0
 
 
 def _return_memory() -> None:

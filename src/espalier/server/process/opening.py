@@ -22,6 +22,7 @@ from pathlib import Path
 from espalier.api import LoadedEngine
 from espalier.confined.pool import is_supported
 from espalier.constraints import judging
+from espalier.constraints.compiled_cache import HeldBytes
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.judging import ConfinedJudge, Judge, in_this_process
 from espalier.constraints.safety.compile import FILTERS, warm_filters
@@ -103,9 +104,11 @@ async def open_process(settings: ServerSettings, parts: Parts, lists: tuple[Word
         app = await asyncio.to_thread(_make_app) if parts.app is None else parts.app
         engine = parts.engine or await _open_engine(stack, app, settings)
         compiler = engine.engine.compiler
+        if compiler is not None:
+            compiler.cache.ceiling = settings.constraint_bytes
         if engine.capabilities.kv_unified is not None:
-            cache = "all in one KV cache" if engine.capabilities.kv_unified else "each with its own KV cache"
-            log.info("%s sequences at once, %s", engine.capabilities.max_sequences, cache)
+            cache_form = "all in one KV cache" if engine.capabilities.kv_unified else "each with its own KV cache"
+            log.info("%s sequences at once, %s", engine.capabilities.max_sequences, cache_form)
         if lists and compiler is not None:
             lists = checked_lists(lists, compiler)
         if settings.max_input_tokens is not None and engine.engine.vocab is None:
@@ -131,7 +134,8 @@ async def open_process(settings: ServerSettings, parts: Parts, lists: tuple[Word
             stack.enter_context(ending_on_signals(ending))
             end_with_supervisor()
         if parts.engine is None:
-            await stack.enter_async_context(memory_returned(pools, lambda: _count_steps(running)))
+            cache = None if compiler is None else compiler.cache
+            await stack.enter_async_context(memory_returned(pools, lambda: _count_steps(running), constraints=cache))
         names = _names(settings, app, engine)
         meter = parts.meter or _open_meter(stack, settings, engine, scheduler, names[0])
         recorders = await _open_recorders(stack, settings, meter)
@@ -293,8 +297,10 @@ def open_gate(
 def _open_meter(
     stack: AsyncExitStack, settings: ServerSettings, engine: LoadedEngine, scheduler: ServingEngine, model: str
 ) -> PrometheusMeter:
+    compiler = engine.engine.compiler
     meter = make_meter(
         model=model,
+        constraints=HeldBytes if compiler is None else compiler.cache.held,
         load=scheduler.load,
         queue_size=settings.queue_size,
         max_tokens=engine.capabilities.max_context or MOST_TOKENS,
