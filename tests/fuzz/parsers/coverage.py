@@ -20,6 +20,8 @@ from tests.fuzz.parsers.table import PARSERS
 from tests.fuzz.parsers.target import CORPUS
 
 OUT = Path("out/fuzz")
+HANGING = 120
+"""Seconds by the clock after which an input counts as one that never ends, and its process is ended."""
 STARTING = 180.0
 """Seconds that a process may take beyond its share: imports under instrumentation, the corpus read once, its end."""
 EXECUTED = re.compile(r"^stat::number_of_executed_units:\s*(\d+)", re.MULTILINE)
@@ -83,11 +85,11 @@ def fuzz_parser(name: str, seconds: float, seed: int) -> ParserRun:
 
 
 def _run_process(name: str, seconds: int, seed: int, run: ParserRun) -> None:
-    target = PARSERS[name]
     options = {
         "max_total_time": seconds,
-        "max_len": target.longest,
-        "timeout": target.patience,
+        "max_len": PARSERS[name].longest,
+        "timeout": HANGING,
+        "report_slow_units": HANGING,  # by the clock; `law.py` counts CPU time
         "rss_limit_mb": 0,  # the law of `law.py` holds for one input; caches of the process are not its growth
         "seed": seed,
         "print_final_stats": 1,

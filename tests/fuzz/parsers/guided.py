@@ -1,7 +1,7 @@
 """The process of one parser under atheris: `python -m tests.fuzz.parsers.guided NAME FOLDER [option of libFuzzer …]`.
 
-What breaks the law is written to FOLDER, one input for each cause, and the run goes on; what ends the process, or takes
-longer than the parser's patience, libFuzzer writes there itself.
+What breaks the law is written to FOLDER, one input for each cause, and the run goes on; what ends the process, or never
+ends, libFuzzer writes there itself.
 """
 
 from __future__ import annotations

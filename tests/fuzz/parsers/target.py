@@ -23,8 +23,6 @@ class ParserTarget:
     open: Callable[[], Read]
     #: the most bytes of an input
     longest: int = 1024
-    #: seconds for one input after which its process is ended: what starts processes or threads takes longer
-    patience: int = 30
 
 
 @cache
