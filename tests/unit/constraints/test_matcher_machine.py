@@ -172,4 +172,4 @@ def fewest_tokens(data: bytes) -> int:
 @pytest.mark.parametrize("name", SPECS)
 def test_a_matcher_is_as_its_finite_language_says_whatever_is_done_with_it(name: str) -> None:
     machine = type(f"{name}Machine", (MatcherMachine,), {"name": name})
-    run_state_machine_as_test(machine, settings=settings(max_examples=examples(40), stateful_step_count=20, deadline=None))
+    run_state_machine_as_test(machine, settings=settings(max_examples=examples(25), stateful_step_count=20, deadline=None))
