@@ -319,3 +319,16 @@ def test_dates_decimals_and_bytes_of_a_table_are_texts_where_json_has_none(tmp_p
     (row,) = read_rows(tmp_path / output)
     assert str(row["day"]) == "2026-01-31"
     assert row["raw"] in (raw, "é\\xff")
+
+
+def test_a_damaged_parquet_file_is_an_error_of_ours(tmp_path: Path) -> None:
+    """An index beyond its dictionary, and a date after the year 9999, which pyarrow finds when values are taken out."""
+    pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    from pyarrow import parquet  # the extra [parquet]
+
+    parquet.write_table(pa.table({"at": pa.array([2**62], pa.timestamp("us"))}), tmp_path / "late.parquet")
+    with pytest.raises(InputError, match="cannot read"):
+        list(read_rows(tmp_path / "late.parquet"))
+    damaged = Path(__file__).parents[2] / "fuzz/parsers/corpus/rows-parquet/index.parquet"
+    with pytest.raises(InputError, match="out-of-bounds"):
+        list(read_rows(damaged))

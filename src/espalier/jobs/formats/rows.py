@@ -135,7 +135,7 @@ def _read_checked(reader: Any) -> Iterator[list[str]]:
 
 
 def _parquet_rows(path: Path) -> Iterator[Row]:
-    parquet = _pyarrow()[1]
+    arrow, parquet = _pyarrow()
     try:
         with parquet.ParquetFile(path) as file:
             groups = [file.metadata.row_group(place) for place in range(file.num_row_groups)]
@@ -149,7 +149,7 @@ def _parquet_rows(path: Path) -> Iterator[Row]:
             at_once = max(1, min(ROWS, DECODED_BYTES // max(1, widest)))
             for batch in file.iter_batches(batch_size=at_once):
                 yield from batch.to_pylist()
-    except (ValueError, OSError) as error:  # pyarrow's errors of files are ValueErrors
+    except (arrow.ArrowException, ValueError, OverflowError, OSError) as error:  # overflow: a date after the year 9999
         raise InputError(f"cannot read {os.fspath(path)!r}: {error}", field="input") from error
 
 
