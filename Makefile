@@ -21,7 +21,7 @@ export PYTHONDONTWRITEBYTECODE :=
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc 2>/dev/null || getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 export CMAKE_ARGS ?= -DLLAVA_BUILD=OFF -DLLAMA_OPENSSL=OFF -DGGML_NATIVE=OFF
 
-.PHONY: help setup demo test test-all check check-types check-rest docs bench train-demo clean
+.PHONY: help setup demo test test-all check check-types check-rest docs bench fuzz train-demo clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -65,6 +65,11 @@ docs: .setup-docs ## build the docs as a site, into out/site; broken links and a
 
 bench: .setup-dev ## run the benchmarks
 	$(BIN)/python -m benchmarks
+
+MINUTES ?= 30
+SEED ?= 1
+fuzz: .setup-dev ## fuzz every parser, guided by coverage, each for its share of MINUTES=30; FUZZ_PARSERS=gguf,trace picks some
+	$(BIN)/python -m benchmarks.fuzz parsers --coverage --seconds $$(($(MINUTES) * 60)) --seed $(SEED)
 
 train-demo: .setup-dev ## train the demo model again, into models/demo
 	$(BIN)/python scripts/train_demo_model.py

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import copy
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from espalier.errors import UpstreamError
+from espalier.upstream.xray.distribution import entry_of
 from espalier.upstream.xray.wire.reply import stripped
 from espalier.upstream.xray.wire.request import read_request
+from tests.fuzz.parsers.lies import lies
 
 ENTRY = {"id": 12, "token": "a", "bytes": [97], "logprob": -0.7, "top_logprobs": [{"id": 12, "logprob": -0.7}]}
 SETTINGS = {"seed": 4, "n_probs": 3, "grammar": "x"}
@@ -30,19 +30,11 @@ REPLIES: dict[str, tuple[str, dict[str, Any]]] = {
         },
     ),
 }
-VALUES: tuple[Any, ...] = (None, True, 0, -1, 1.5, 2**70, "", "x", [], [0], [None], [[]], [{}], {}, {"a": 1})
 ASKED = ({"stream": True}, {"stream": False, "n_probs": 2, "logprobs": True, "top_logprobs": 2}, {"n": 2})
 
 
-def lies(value: Any) -> Iterator[Any]:
-    """The value with each of its parts replaced by each of VALUES."""
-    yield from VALUES
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, part in list(items):
-        for lie in lies(part):
-            changed = copy.copy(value)
-            changed[key] = lie
-            yield changed
+def test_a_logprob_beyond_all_floats_is_a_fault_of_the_entry() -> None:
+    assert "FloatingPointError" in entry_of({**ENTRY, "top_logprobs": [{"id": 1, "logprob": 1e308}]}).fault
 
 
 @pytest.mark.parametrize("asked", ASKED, ids=str)
