@@ -1,6 +1,7 @@
 """`python -m benchmarks.fuzz KIND --seconds N --seed S`: look for texts on which matcher and oracle disagree.
 
-Exit 1 if there is one. `--case N` runs one case again, by the number that a finding names.
+Exit 1 if there is one. `--case N` runs one case again, by the number that a finding names. `parsers --coverage` lets
+atheris look for inputs that reach new code.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ KINDS = {
     "merge": "tests.fuzz.merge.run:MergeFuzzer",
     "batches": "tests.fuzz.batches.run:BatchFuzzer",
     "edges": "tests.fuzz.edges.run:EdgeFuzzer",
+    "parsers": "tests.fuzz.parsers.run:ParserFuzzer",
 }
 SHOWN = 50
 
@@ -43,8 +45,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--cpu", action="store_true", help="count seconds of CPU time, not of the clock")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--case", type=int, help="run this one case again")
+    parser.add_argument("--coverage", action="store_true", help="of parsers: guided by atheris, which must be installed")
     options = parser.parse_args(arguments)
     kind, seconds, seed = options.kind, options.seconds, options.seed
+    if options.coverage:
+        if kind != "parsers":
+            parser.error("--coverage is for parsers")
+        from tests.fuzz.parsers.coverage import fuzz_by_coverage
+
+        return fuzz_by_coverage(seconds, seed)
     if options.case is not None:
         totals = Totals()
         try_case(fuzzer(kind), options.case, totals)

@@ -211,7 +211,7 @@ class ToolChoice:
 AUTO = ToolChoice()
 
 
-ANTHROPIC: dict[Any, ToolMode] = {"auto": "auto", "any": "required", "none": "none"}
+ANTHROPIC: dict[str, ToolMode] = {"auto": "auto", "any": "required", "none": "none"}
 
 
 def read_choice(data: Any) -> ToolChoice:
@@ -235,8 +235,8 @@ def read_choice(data: Any) -> ToolChoice:
             return _read_allowed(data)
         if data.get("type") == "tool":  # Anthropic's
             return ToolChoice(mode="required", names=(_read_name(data, "tool_choice"),), single=True)
-        if data.get("type") in ANTHROPIC:
-            return ToolChoice(mode=ANTHROPIC[data["type"]])
+        if isinstance(kind := data.get("type"), str) and kind in ANTHROPIC:
+            return ToolChoice(mode=ANTHROPIC[kind])
     raise InputError(
         f"tool_choice cannot be {str(data)[:60]!r}",
         hint="auto, required, none, the name of a tool, or an object of type function or allowed_tools",

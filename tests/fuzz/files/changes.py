@@ -179,7 +179,8 @@ def _number(content: bytes, random: Random) -> bytes:
 
 def _lines(content: bytes, random: Random) -> bytes:
     lines = content.split(b"\n")
-    lines[random.randrange(len(lines))] = random.choice(lines) * random.choice((0, 1, 2, 500))
+    line = random.choice(lines)
+    lines[random.randrange(len(lines))] = line * min(random.choice((0, 1, 2, 500)), MOST // (len(line) + 1) + 1)
     return b"\n".join(lines)
 
 

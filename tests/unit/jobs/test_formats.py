@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import datetime
 import importlib.util
 import io
 import json
+import math
 import re
 import tracemalloc
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +20,7 @@ from hypothesis import strategies as st
 from espalier.errors import InputError, OutputError, TooLarge
 from espalier.jobs import intake
 from espalier.jobs.formats.rows import read_rows, write_rows
-from espalier.jobs.formats.template import Template, answered, encoded, templated, with_shared
+from espalier.jobs.formats.template import CHAT, Template, answered, encoded, templated, with_shared
 from espalier.jobs.report import general_path, is_good, report_of
 from espalier.jobs.report_page import render
 from espalier.jobs.values import InputFault
@@ -296,3 +299,36 @@ def test_a_template_or_shared_fields_do_not_make_much_of_little() -> None:
         list(encoded(with_shared([{"body": {}}], {"user": "c" * 9_000_000})))
     with pytest.raises(TooLarge, match="at most 50,000 lines"):
         sum(1 for _ in encoded([{}] * 50_001))
+
+
+@pytest.mark.parametrize("output", ["out.jsonl", "out.csv", "out.parquet"])
+def test_dates_decimals_and_bytes_of_a_table_are_texts_where_json_has_none(tmp_path: Path, output: str) -> None:
+    pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    from pyarrow import parquet  # the extra [parquet]
+
+    day, raw = datetime.date(2026, 1, 31), "é".encode() + b"\xff"
+    columns = {"day": [day], "raw": [raw], "price": [Decimal("1.50")], "days": [[day]], "none": [math.nan]}
+    parquet.write_table(pa.table(columns), tmp_path / "in.parquet")
+    rows = list(read_rows(tmp_path / "in.parquet"))
+    template = Template(text="{day} {raw} {price} {days} {none}", endpoint=CHAT)
+    (line,) = encoded(templated(rows, template))
+    content = json.loads(line)["body"]["messages"][0]["content"]
+    assert content == '2026-01-31 é\\xff 1.50 ["2026-01-31"] null'
+    assert [json.loads(data) for data in encoded(with_shared(rows, {}))][0]["day"] == "2026-01-31"
+    write_rows(tmp_path / output, iter(rows))
+    (row,) = read_rows(tmp_path / output)
+    assert str(row["day"]) == "2026-01-31"
+    assert row["raw"] in (raw, "é\\xff")
+
+
+def test_a_damaged_parquet_file_is_an_error_of_ours(tmp_path: Path) -> None:
+    """An index beyond its dictionary, and a date after the year 9999, which pyarrow finds when values are taken out."""
+    pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    from pyarrow import parquet  # the extra [parquet]
+
+    parquet.write_table(pa.table({"at": pa.array([2**62], pa.timestamp("us"))}), tmp_path / "late.parquet")
+    with pytest.raises(InputError, match="cannot read"):
+        list(read_rows(tmp_path / "late.parquet"))
+    damaged = Path(__file__).parents[2] / "fuzz/parsers/corpus/rows-parquet/index.parquet"
+    with pytest.raises(InputError, match="out-of-bounds"):
+        list(read_rows(damaged))

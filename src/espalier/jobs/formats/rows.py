@@ -19,6 +19,7 @@ from espalier.files.limits import BATCH
 from espalier.files.writing import replaced
 from espalier.jobs.intake import LINE_BYTES, Refused, parse
 from espalier.optional import optional_imports
+from espalier.trace.files import as_json
 
 Row = dict[str, Any]
 FORMATS = (".jsonl", ".csv", ".parquet")
@@ -134,7 +135,7 @@ def _read_checked(reader: Any) -> Iterator[list[str]]:
 
 
 def _parquet_rows(path: Path) -> Iterator[Row]:
-    parquet = _pyarrow()[1]
+    arrow, parquet = _pyarrow()
     try:
         with parquet.ParquetFile(path) as file:
             groups = [file.metadata.row_group(place) for place in range(file.num_row_groups)]
@@ -148,13 +149,29 @@ def _parquet_rows(path: Path) -> Iterator[Row]:
             at_once = max(1, min(ROWS, DECODED_BYTES // max(1, widest)))
             for batch in file.iter_batches(batch_size=at_once):
                 yield from batch.to_pylist()
-    except (ValueError, OSError) as error:  # pyarrow's errors of files are ValueErrors
+    except (arrow.ArrowException, ValueError, OverflowError, OSError) as error:  # overflow: a date after the year 9999
         raise InputError(f"cannot read {os.fspath(path)!r}: {error}", field="input") from error
 
 
 def _decoded_bytes(group: Any) -> int:
     """The most that one row of a row group can take, as the file states it: each column's longest value is in it."""
     return sum(max(0, group.column(place).total_uncompressed_size) for place in range(group.num_columns))
+
+
+def json_text(value: Any, *, is_ascii: bool = True) -> str:
+    """A value of a table as JSON. A table holds what JSON lacks: dates, times and decimals are written as texts, bytes as
+    the text that they are in UTF-8, infinities and NaN as null."""
+    return json.dumps(as_json(value), ensure_ascii=is_ascii, allow_nan=False, default=_text)
+
+
+def cell_text(value: Any) -> str:
+    """A value of a table as text: a text, a date and bytes as they are, all else as JSON."""
+    is_json = value is None or isinstance(value, bool | int | float | list | dict)
+    return json_text(value, is_ascii=False) if is_json else _text(value)
+
+
+def _text(value: Any) -> str:
+    return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
 
 
 def write_rows(path: Path, rows: Iterator[Row]) -> None:
@@ -168,7 +185,7 @@ def write_rows(path: Path, rows: Iterator[Row]) -> None:
 def _write_json(path: Path, rows: Iterator[Row]) -> None:
     with path.open("w", encoding="ascii") as file:
         for row in rows:
-            file.write(json.dumps(row) + "\n")
+            file.write(json_text(row) + "\n")
 
 
 def _write_csv(path: Path, rows: Iterator[Row]) -> None:
@@ -182,11 +199,11 @@ def _each(file: IO[str], rows: Iterator[Row]) -> None:
         if writer is None:
             writer = csv.DictWriter(file, list(row))
             writer.writeheader()
-        writer.writerow({name: _cell(value) for name, value in row.items()})
+        writer.writerow({name: _text(value) if isinstance(value, bytes) else _cell(value) for name, value in row.items()})
 
 
 def _cell(value: Any) -> Any:
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else value
+    return json_text(value, is_ascii=False) if isinstance(value, dict | list) else value
 
 
 def _write_parquet(path: Path, rows: Iterator[Row]) -> None:

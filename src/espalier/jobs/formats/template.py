@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import string
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -10,6 +9,7 @@ from typing import Any
 
 from espalier.errors import InputError, TooLarge
 from espalier.files.limits import BATCH
+from espalier.jobs.formats.rows import cell_text, json_text
 from espalier.jobs.intake import LINE_BYTES, MOST_LINES
 
 CHAT = "/v1/chat/completions"
@@ -73,8 +73,7 @@ class Template:
                     hint=f"its columns: {', '.join(map(str, row))}"[:300],
                     field="template",
                 )
-            value = row[name]
-            pieces.append(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str))
+            pieces.append(cell_text(row[name]))
             size += len(pieces[-1])
             if size > LINE_BYTES:
                 raise TooLarge(f"--template makes a prompt of over {LINE_BYTES:,} characters", field="template")
@@ -128,7 +127,7 @@ def encoded(lines: Iterable[Mapping[str, Any]], *, most: int = BATCH.bytes) -> I
     for number, line in enumerate(lines, 1):
         if number > MOST_LINES:
             raise TooLarge(f"a batch has at most {MOST_LINES:,} lines", hint="split the file", field="input")
-        data = json.dumps(line).encode("ascii") + b"\n"
+        data = json_text(line).encode("ascii") + b"\n"
         size += len(data)
         if len(data) > LINE_BYTES or size > most:
             what = f"is a request of over {LINE_BYTES:,} bytes" if len(data) > LINE_BYTES else "is one too many"

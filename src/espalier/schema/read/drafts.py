@@ -206,6 +206,13 @@ def _names_by_name(value: Any) -> str | None:
     return None if whole else "is not an object of lists of names"
 
 
+def _dependencies(value: Any) -> str | None:
+    whole = isinstance(value, dict) and all(
+        (_names if isinstance(needed, list) else _schema)(needed) is None for needed in value.values()
+    )
+    return None if whole else "is not an object of lists of names and of schemas"
+
+
 def _type(value: Any) -> str | None:
     if isinstance(value, str) and value in TYPES:
         return None
@@ -226,7 +233,8 @@ _CHECKS: dict[Callable[[Any], str | None], str] = {
     _flag: "uniqueItems",
     _schema: " ".join(sorted(ONE - {"items"})),
     _schemas: " ".join(sorted(LISTS)),
-    _mapping: " ".join(sorted(MAPS)),
+    _mapping: " ".join(sorted(MAPS - {"dependencies"})),
+    _dependencies: "dependencies",
     _list: "enum",
     _names: "required",
     _names_by_name: "dependentRequired",

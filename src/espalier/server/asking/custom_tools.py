@@ -27,12 +27,13 @@ def read_custom(tool: Mapping[str, Any], place: str) -> tuple[Json, Json]:
     name, shape = name_of(tool, place), tool.get("format")
     if shape is None:
         shape = {"type": "text"}
-    if not isinstance(shape, Mapping) or shape.get("type") not in FORMATS:
+    kind = shape.get("type") if isinstance(shape, Mapping) else None
+    if not isinstance(kind, str) or kind not in FORMATS:
         raise BadRequest(f"{place}: a format has the type {' or '.join(FORMATS)}", field=f"{place}.format.type")
-    text = FORMATS[shape["type"]](shape, f"{place}.format")
+    text = FORMATS[kind](shape, f"{place}.format")
     parameters = {"type": "object", "properties": {INPUT: text}, "required": [INPUT], "additionalProperties": False}
     inner: Json = {"name": name, "parameters": parameters}
-    if shape["type"] == "grammar":
+    if kind == "grammar":
         inner["strict"] = True  # what cannot be enforced is refused, not checked afterwards
     if tool.get("description") is not None:
         inner["description"] = tool["description"]

@@ -81,10 +81,13 @@ def _chunk(data: Any, url: str) -> Chunk:
         raise UpstreamError(f"{url} refuses to answer: {excerpt(str(delta['refusal']))}")
     if delta.get("function_call"):
         raise UpstreamError(f"{url} calls a function in a form that OpenAI has given up", hint="update the server")
+    calls = delta.get("tool_calls") or []
+    if not isinstance(calls, list):
+        raise UpstreamError(f"{url} sent tool calls that are no list: {excerpt(str(calls))}")
     return Chunk(
         text=_text(delta.get("content")),
         reasoning=_text(delta.get("reasoning_content")) or _text(delta.get("reasoning")),
-        calls=tuple(_call(tool_call, url) for tool_call in delta.get("tool_calls") or ()),
+        calls=tuple(_call(tool_call, url) for tool_call in calls),
         steps=_steps(choice.get("logprobs")),
         finish=_finish(choice.get("finish_reason"), url),
         usage=chunk.usage,

@@ -76,8 +76,9 @@ def entry_of(data: Any) -> ReplyEntry:
         ids = np.array([entry["id"] for entry in top], dtype=np.int64)
         listed = [entry["logprob"] for entry in top]
         # JSON has no infinities: the server writes null.
-        logprobs = np.array([-math.inf if logprob is None else logprob for logprob in listed], dtype=np.float32)
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        with np.errstate(over="raise"):
+            logprobs = np.array([-math.inf if logprob is None else logprob for logprob in listed], dtype=np.float32)
+    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         none = np.zeros(0, dtype=np.int64)
         return ReplyEntry(none, none.astype(np.float32), chosen if isinstance(chosen, int) else None, None, repr(error))
     return ReplyEntry(

@@ -82,7 +82,7 @@ def read_model_file(path: str) -> ModelFile:
         format="gguf",
         family=header.architecture,
         parameters=str(values.get("general.size_label", "")),
-        quantization=QUANTIZATIONS.get(int(values.get("general.file_type", -1)), "unknown"),
+        quantization=QUANTIZATIONS.get(values.get("general.file_type", -1), "unknown"),
         values={name: value for name, value in values.items() if not name.startswith("tokenizer.")},
     )
 

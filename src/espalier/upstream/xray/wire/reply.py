@@ -68,8 +68,14 @@ def is_last(data: Mapping[str, Any]) -> bool:
     """Whether the chunk says why a text has ended."""
     if data.get("stop") is True:
         return True
+    first = next(iter(_choices(data)), None)
+    return first is not None and first.get("finish_reason") is not None
+
+
+def _choices(data: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The choices that are objects; a server may send anything."""
     choices = data.get("choices")
-    return isinstance(choices, list) and bool(choices) and choices[0].get("finish_reason") is not None
+    return [choice for choice in choices if isinstance(choice, Mapping)] if isinstance(choices, list) else []
 
 
 def _edits(value: Value, client_request: ClientRequest) -> Iterator[Edit]:
@@ -86,7 +92,7 @@ def _edits(value: Value, client_request: ClientRequest) -> Iterator[Edit]:
     if (verbose := members.get("__verbose")) is not None:
         yield (*verbose.whole, "")
     choices = members["choices"].value.items if "choices" in members else []
-    is_open = bool(choices) and choices[0].data.get("finish_reason") is None
+    is_open = bool(_choices(value.data)) and not is_last(value.data)
     if (
         client_request.is_stream
         and not client_request.has_timings
@@ -134,7 +140,7 @@ def _settings(settings: Value, client_request: ClientRequest) -> Iterator[Edit]:
 
 
 def _learn(data: Mapping[str, Any], client_request: ClientRequest, tolds: Tolds) -> None:
-    choices = [choice for choice in data.get("choices") or () if isinstance(choice, Mapping)]
+    choices = _choices(data)
     if client_request.outputs > 1 and client_request.dialect != "completion" and not choices:
         return  # the counts of a stream, which do not say of which output
     output = tolds.setdefault(_index(choices[0] if choices else data, 0), OutputSoFar())
@@ -219,6 +225,7 @@ def _learn_text(data: Mapping[str, Any], choices: Sequence[Mapping[str, Any]], o
         output.text.append(data["content"])
     for choice in choices:
         part = choice.get("delta") or choice.get("message") or choice
+        part = part if isinstance(part, Mapping) else {}
         for name in ("content", "text"):
             if isinstance(part.get(name), str):
                 output.text.append(part[name])

@@ -1,0 +1,72 @@
+"""The process of one parser under atheris: `python -m tests.fuzz.parsers.guided NAME FOLDER [option of libFuzzer …]`.
+
+What breaks the law is written to FOLDER, one input for each cause, and the run goes on; what ends the process, or never
+ends, libFuzzer writes there itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import resource
+import sys
+import warnings
+from pathlib import Path
+from random import Random
+
+import atheris
+
+from tests.fuzz.files.changes import damaged
+from tests.fuzz.files.child import ROOM
+
+STRUCTURED = 0.5
+"""The share of changes that know JSON, lines and numbers; the others are libFuzzer's, of bytes that it saw compared."""
+
+
+def change(data: bytes, most: int, seed: int) -> bytes:
+    """The mutator of libFuzzer: its own, or that of damaged files."""
+    random = Random(seed)
+    if random.random() < STRUCTURED and data:
+        return damaged(data, random)[:most]
+    return bytes(atheris.Mutate(data, most))
+
+
+def kernel_modules() -> list[str]:
+    """Modules that numba compiles: it knows no instrumented code."""
+    sources = Path(__file__).parents[3] / "src"
+    return [
+        ".".join(path.relative_to(sources).with_suffix("").parts)
+        for path in sources.rglob("*.py")
+        if "numba" in (text := path.read_text("utf-8")) or "kernels.compiled" in text
+    ]
+
+
+def main() -> None:
+    name, folder, *options = sys.argv[1:]
+    warnings.simplefilter("ignore")
+    logging.disable(logging.CRITICAL)
+    with atheris.instrument_imports(include=["espalier"], exclude=kernel_modules()):
+        from tests.fuzz.parsers.law import judge
+        from tests.fuzz.parsers.run import reader_of
+
+        read = reader_of(name)
+    causes: set[str] = set()
+    pages = int(Path("/proc/self/statm").read_text("ascii").split()[0])
+    hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + 2 * ROOM, hard))
+
+    def try_input(data: bytes) -> None:
+        verdict = judge(read, data)
+        if verdict.fault and verdict.cause not in causes:
+            causes.add(verdict.cause)
+            path = Path(folder, f"{name}-{hashlib.sha256(data).hexdigest()[:12]}")
+            path.write_bytes(data)
+            path.with_suffix(".fault").write_text(json.dumps({"fault": verdict.fault, "cause": verdict.cause}))
+
+    atheris.Setup([name, *options, f"-artifact_prefix={folder}/{name}-"], try_input, custom_mutator=change)
+    atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main()

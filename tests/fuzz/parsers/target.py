@@ -1,0 +1,44 @@
+"""One parser as the fuzzer sees it, and its valid inputs."""
+
+from __future__ import annotations
+
+import atexit
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from tests.fuzz.parsers.law import Read
+
+CORPUS = Path(__file__).parent / "corpus"
+IN_MEMORY = Path("/dev/shm")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParserTarget:
+    """A parser. Its valid inputs are the files of `corpus/NAME/`."""
+
+    #: imports the parser and gives the function that reads one input; skips by name where a library is missing
+    open: Callable[[], Read]
+    #: the most bytes of an input
+    longest: int = 1024
+
+
+@cache
+def corpus_of(name: str) -> tuple[bytes, ...]:
+    """The valid inputs of a parser."""
+    return tuple(path.read_bytes() for path in sorted((CORPUS / name).iterdir()))
+
+
+def through_file(name: str, read: Callable[[Path], object]) -> Read:
+    """A reader of a path as a reader of bytes: each input is written to one file of this name."""
+    folder = tempfile.TemporaryDirectory(prefix="fuzz-parsers-", dir=IN_MEMORY if IN_MEMORY.is_dir() else None)
+    atexit.register(folder.cleanup)
+    path = Path(folder.name, name)
+
+    def read_bytes(data: bytes) -> object:
+        path.write_bytes(data)
+        return read(path)
+
+    return read_bytes
