@@ -45,8 +45,7 @@ def fill(disk: Path) -> Path:
 
 @contextlib.contextmanager
 def read_only(disk: Path) -> Iterator[None]:
-    """Nothing can be written to the disk meanwhile, as after an error that the kernel has met. Files that are open for
-    writing would be in the way, and are closed by nobody: then the disk is bound over itself, read-only."""
+    """Nothing can be written to the disk meanwhile. No file may be open for writing."""
     command = ["mount", "-o", "remount,ro", str(disk)]
     refused = subprocess.run(command, check=False, capture_output=True)
     if refused.returncode:

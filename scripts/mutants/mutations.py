@@ -47,10 +47,9 @@ NAMES = {
     "rfind": "find",
     "startswith": "endswith",
     "endswith": "startswith",
-    "append": "appendleft",
     "popleft": "pop",
 }
-"""Functions and methods that are mixed up; `appendleft` only where it is one, which the test shows."""
+"""Functions and methods that are mixed up."""
 UNTOUCHED_CALLS = frozenset({"debug", "info", "warning", "exception"})
 """Methods of loggers: what they say is not tested word by word."""
 
@@ -88,18 +87,18 @@ def mutations_of(root: Path, file: str) -> list[Mutation]:
     if b"from espalier.kernels.compiled import" in text:
         return []
     finder = _Finder(file, text)
-    for name, function in _functions(ast.parse(text)):
+    for name, function in functions_of(ast.parse(text)):
         finder.look_at(name, function)
     return sorted(finder.mutations, key=lambda mutation: (mutation.begin, mutation.end, mutation.after))
 
 
-def _functions(tree: ast.Module | ast.ClassDef, prefix: str = "") -> Iterator[tuple[str, Function]]:
+def functions_of(tree: ast.Module | ast.ClassDef, prefix: str = "") -> Iterator[tuple[str, Function]]:
     """The functions of a module and its classes; one within another belongs to that one."""
     for node in tree.body:
         if isinstance(node, Function):
             yield prefix + node.name, node
         elif isinstance(node, ast.ClassDef):
-            yield from _functions(node, f"{prefix}{node.name}.")
+            yield from functions_of(node, f"{prefix}{node.name}.")
 
 
 class _Finder(ast.NodeVisitor):
@@ -224,7 +223,7 @@ class _Finder(ast.NodeVisitor):
     def visit_Call(self, node: ast.Call) -> None:
         function = node.func
         name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
-        if name in NAMES and name != "append":
+        if name in NAMES:
             end = self._offset(function.end_lineno, function.end_col_offset)
             self._add(end - len(name), end, NAMES[name])
         self.generic_visit(node)
@@ -279,7 +278,8 @@ class _Finder(ast.NodeVisitor):
         return self._text[begin:end].decode()
 
     def _offset(self, line: int | None, column: int | None) -> int:
-        assert line is not None and column is not None  # parsed nodes have an end
+        assert line is not None, "parsed nodes have an end"
+        assert column is not None
         return self._starts[line - 1] + column
 
 

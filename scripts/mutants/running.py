@@ -7,6 +7,8 @@ together.
 
 from __future__ import annotations
 
+import ast
+import builtins
 import contextlib
 import gc
 import json
@@ -15,25 +17,28 @@ import resource
 import select
 import signal
 import sys
-import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from types import CodeType, FrameType, FunctionType
-from typing import Any
+from types import CodeType, FunctionType
+from typing import Any, TypeAlias
 
 import pytest
 
-from scripts.mutants.mutations import Mutation
+from scripts.mutants.mutations import Mutation, functions_of
 
 LEAST_SECONDS = 20.0
 SLOWER = 8
 """A mutation is killed when its tests take that many times as long as without it, and at least so many seconds."""
 MEMORY = 4 << 30
 """Bytes that a mutation may take beside what the process has."""
+NOTE = "__note_call__"
+"""The name of what a function calls to say that it was called."""
+Codes: TypeAlias = dict[tuple[str, int], CodeType]
+"""The code of every function of a module, by its qualified name and first line."""
 
 
 class Fate(StrEnum):
@@ -78,11 +83,11 @@ class MutantRunner:
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Called by pytest once all tests are collected."""
         self._find_functions()
-        plain = self._forked(session, session.items, deadline=None)
-        self.failing = plain["failed"]
-        profiled = self._forked(session, session.items, deadline=None, profile=True)
-        costs = TestCosts(seconds={name: took for name, took in plain["seconds"].items() if name not in self.failing})
-        for file, function, test in profiled["calls"]:
+        outcome = self._forked(session, session.items)
+        self.failing = outcome["failed"]
+        passed = {test: took for test, took in outcome["seconds"].items() if test not in self.failing}
+        costs = TestCosts(seconds=passed)
+        for file, function, test in outcome["calls"]:
             costs.callers[file, function].add(test)
         recent: list[str] = []  # tests that have killed, the latest first: they are likely to kill again
         for mutation in self._mutations:
@@ -98,15 +103,16 @@ class MutantRunner:
         callers = costs.callers.get((mutation.file, mutation.function), set()) & costs.seconds.keys()
         if not callers:
             return Fate.NOT_REACHED, None
-        text = (self._root / mutation.file).read_bytes()
-        changed = _codes(mutation.applied(text), self._root / mutation.file)
-        if changed == _codes(text, self._root / mutation.file):
+        path = self._root / mutation.file
+        text = path.read_bytes()
+        codes = _codes(compile(mutation.applied(text), str(path), "exec", dont_inherit=True))
+        if codes == _codes(compile(text, str(path), "exec", dont_inherit=True)):
             return Fate.SAME, None
         order = {test: index for index, test in enumerate(recent)}
         tests = sorted(callers, key=lambda test: (order.get(test, len(order)), costs.seconds[test]))
         items = {item.nodeid: item for item in session.items}
         deadline = max(LEAST_SECONDS, SLOWER * sum(costs.seconds[test] for test in tests))
-        outcome = self._forked(session, [items[test] for test in tests], deadline=deadline, change=(mutation, changed))
+        outcome = self._forked(session, [items[test] for test in tests], deadline=deadline, change={str(path): codes})
         failed: list[str] = outcome["failed"]
         return (Fate.KILLED, failed[0]) if failed else (Fate.SURVIVED, None)
 
@@ -124,12 +130,11 @@ class MutantRunner:
         session: pytest.Session,
         items: Sequence[pytest.Item],
         *,
-        deadline: float | None,
-        profile: bool = False,
-        change: tuple[Mutation, dict[tuple[str, int], CodeType]] | None = None,
+        deadline: float | None = None,
+        change: dict[str, Codes] | None = None,
     ) -> dict[str, Any]:
-        """Run tests in a forked process. With a change it ends at the first that fails; one that is killed or takes
-        too long has failed."""
+        """Run tests in a forked process. With a change, the code of some files, it ends at the first that fails; one
+        that is killed or takes too long has failed. Without one, what each test calls is noted."""
         sys.stdout.flush()
         sys.stderr.flush()
         reader, writer = os.pipe()
@@ -138,9 +143,8 @@ class MutantRunner:
             os.close(reader)
             os.setsid()
             try:
-                if change is not None:
-                    self._apply(*change)
-                outcome = _run(session, items, stop=change is not None, calls=self._root if profile else None)
+                self._apply(change if change is not None else {path: _noting_codes(path) for path in self._functions})
+                outcome = _run(session, items, stop=change is not None)
             except BaseException as error:  # noqa: BLE001  # whatever ends the tests is a failure of theirs
                 outcome = {"failed": [f"{type(error).__name__}: {error}"], "seconds": {}, "calls": []}
             with os.fdopen(writer, "w") as pipe:
@@ -153,11 +157,13 @@ class MutantRunner:
         os.waitpid(process, 0)
         return json.loads(text) if text else {"failed": ["ended or took too long"], "seconds": {}, "calls": []}
 
-    def _apply(self, mutation: Mutation, codes: dict[tuple[str, int], CodeType]) -> None:
-        for function in self._functions[str(self._root / mutation.file)]:
-            code = codes.get((function.__code__.co_qualname, function.__code__.co_firstlineno))
-            if code is not None and code != function.__code__:
-                function.__code__ = code
+    def _apply(self, change: dict[str, Codes]) -> None:
+        """Put other code into the functions of this process."""
+        for path, codes in change.items():
+            for function in self._functions[path]:
+                code = codes.get((function.__code__.co_qualname, function.__code__.co_firstlineno))
+                if code is not None and code != function.__code__:
+                    function.__code__ = code
         size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (size + MEMORY, resource.RLIM_INFINITY))
 
@@ -176,10 +182,9 @@ def _read(reader: int, seconds: float | None) -> str:
             parts.append(part)
 
 
-def _codes(text: bytes, path: Path) -> dict[tuple[str, int], CodeType]:
-    """The code of every function of a module, by its qualified name and first line."""
-    codes: dict[tuple[str, int], CodeType] = {}
-    left = [compile(text, str(path), "exec", dont_inherit=True)]
+def _codes(module: CodeType) -> Codes:
+    codes: Codes = {}
+    left = [module]
     while left:
         code = left.pop()
         codes[code.co_qualname, code.co_firstlineno] = code
@@ -187,64 +192,56 @@ def _codes(text: bytes, path: Path) -> dict[tuple[str, int], CodeType]:
     return codes
 
 
-def _run(session: pytest.Session, items: Sequence[pytest.Item], *, stop: bool, calls: Path | None) -> dict[str, Any]:
-    """Run tests, in a process of their own. stop: at the first that fails. calls: note which functions below this folder
-    each test calls."""
+def _noting_codes(path: str) -> Codes:
+    """The code of a file whose functions say that they were called; what is within a function says so for it."""
+    tree = ast.parse(Path(path).read_bytes())
+    for name, function in functions_of(tree):
+        for inner in ast.walk(function):
+            if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef):
+                call = ast.Call(ast.Name(NOTE, ast.Load()), [ast.Constant(path), ast.Constant(name)], [])
+                inner.body.insert(0, ast.fix_missing_locations(ast.copy_location(ast.Expr(call), inner.body[0])))
+    return _codes(compile(tree, path, "exec", dont_inherit=True))
+
+
+def _run(session: pytest.Session, items: Sequence[pytest.Item], *, stop: bool) -> dict[str, Any]:
+    """Run tests, in a process of their own. stop: at the first that fails."""
     config = session.config
     silent = os.open(os.devnull, os.O_RDWR)
     for stream in (1, 2):
         os.dup2(silent, stream)
-    reporter = config.pluginmanager.get_plugin("terminalreporter")
-    config.pluginmanager.unregister(reporter)
-    watcher = _Watcher(calls)
+    config.pluginmanager.unregister(config.pluginmanager.get_plugin("terminalreporter"))
+    watcher = _Watcher()
     config.pluginmanager.register(watcher)
-    with contextlib.suppress(ValueError):
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
     for item, following in zip(items, [*items[1:], None], strict=True):
         began = time.monotonic()
-        watcher.begin(item.nodeid)
+        watcher.test = item.nodeid
         config.hook.pytest_runtest_protocol(item=item, nextitem=following)
         watcher.seconds[item.nodeid] = time.monotonic() - began
         if stop and watcher.failed:
             break
-    watcher.end()
     return {
         "failed": watcher.failed,
-        "seconds": {name: took for name, took in watcher.seconds.items() if name not in watcher.skipped},
-        "calls": [[file, function, test] for (file, function), tests in watcher.calls.items() for test in tests],
+        "seconds": {test: took for test, took in watcher.seconds.items() if test not in watcher.skipped},
+        "calls": [
+            [os.path.relpath(path, session.config.rootpath), function, test] for path, function, test in watcher.calls
+        ],
     }
 
 
 class _Watcher:
-    """Notes which tests fail and, below a folder, which functions they call."""
+    """Notes which tests fail, and which functions they call."""
 
-    def __init__(self, root: Path | None) -> None:
+    def __init__(self) -> None:
         self.failed: list[str] = []
         self.skipped: set[str] = set()
         self.seconds: dict[str, float] = {}
-        self.calls: dict[tuple[str, str], set[str]] = defaultdict(set)
-        self._root = None if root is None else f"{root}{os.sep}"
-        self._test = ""
+        self.calls: set[tuple[str, str, str]] = set()
+        self.test = ""
+        setattr(builtins, NOTE, lambda path, function: self.calls.add((path, function, self.test)))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Called by pytest."""
         if report.failed and report.nodeid not in self.failed:
             self.failed.append(report.nodeid)
         if report.skipped:
             self.skipped.add(report.nodeid)
-
-    def begin(self, test: str) -> None:
-        self._test = test
-        if self._root is not None:
-            threading.setprofile(self._note)
-            sys.setprofile(self._note)
-
-    def end(self) -> None:
-        if self._root is not None:
-            sys.setprofile(None)
-
-    def _note(self, frame: FrameType, event: str, _: object) -> None:
-        code = frame.f_code
-        assert self._root is not None
-        if event == "call" and code.co_filename.startswith(self._root):
-            function = code.co_qualname.partition(".<locals>")[0]
-            self.calls[code.co_filename.removeprefix(self._root), function].add(self._test)

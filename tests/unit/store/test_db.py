@@ -127,8 +127,7 @@ def test_a_disk_whose_writes_fail_is_an_error_of_ours_and_what_was_kept_stays(tm
     store = open_store(url_of(path))
     kept = store.save_trace(TRACE, **ASKED)
     with failing_writes(path.stat().st_size), pytest.raises(OutputError, match="the disk reports an error"):
-        for _ in range(100):
-            store.save_trace(TRACE, **ASKED)
+        [store.save_trace(TRACE, **ASKED) for _ in range(100)]
     assert store.trace(kept, caller="anna") == TRACE
     later = store.save_trace(TRACE, **ASKED)
     assert store.trace(later, caller="anna") == TRACE
