@@ -147,7 +147,7 @@ class MutantRunner:
                 outcome = _run(session, items, stop=change is not None)
             except BaseException as error:  # noqa: BLE001  # whatever ends the tests is a failure of theirs
                 outcome = {"failed": [f"{type(error).__name__}: {error}"], "seconds": {}, "calls": []}
-            with os.fdopen(writer, "w") as pipe:
+            with contextlib.suppress(BrokenPipeError), os.fdopen(writer, "w") as pipe:  # nobody waits any more
                 json.dump(outcome, pipe)
             os._exit(0)
         os.close(writer)
