@@ -21,7 +21,7 @@ export PYTHONDONTWRITEBYTECODE :=
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc 2>/dev/null || getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 export CMAKE_ARGS ?= -DLLAVA_BUILD=OFF -DLLAMA_OPENSSL=OFF -DGGML_NATIVE=OFF
 
-.PHONY: help setup demo test test-all check check-types check-rest docs bench train-demo clean
+.PHONY: help setup demo test test-all check check-types check-rest docs bench mutants train-demo clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -65,6 +65,9 @@ docs: .setup-docs ## build the docs as a site, into out/site; broken links and a
 
 bench: .setup-dev ## run the benchmarks
 	$(BIN)/python -m benchmarks
+
+mutants: .setup-dev ## change the code one place at a time and see whether a test notices; MUTANTS="admission --count 20" picks
+	$(BIN)/python -m scripts.mutants $(MUTANTS)
 
 train-demo: .setup-dev ## train the demo model again, into models/demo
 	$(BIN)/python scripts/train_demo_model.py

@@ -74,7 +74,7 @@ class Mutation:
     @property
     def change(self) -> str:
         """The change in words: what it was and what it becomes."""
-        return f"{' '.join(self.before.split())} -> {self.after}"
+        return f"{' '.join(self.before.split())} -> {' '.join(self.after.split())}"
 
     def applied(self, text: bytes) -> bytes:
         """The file's text with the change."""
