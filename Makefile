@@ -21,7 +21,7 @@ export PYTHONDONTWRITEBYTECODE :=
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc 2>/dev/null || getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 export CMAKE_ARGS ?= -DLLAVA_BUILD=OFF -DLLAMA_OPENSSL=OFF -DGGML_NATIVE=OFF
 
-.PHONY: help setup demo test test-all check check-types check-rest docs bench bench-compare soak fuzz train-demo clean
+.PHONY: help setup demo test test-all check check-types check-rest docs bench bench-compare soak fuzz mutants train-demo clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -79,6 +79,9 @@ MINUTES ?= 30
 SEED ?= 1
 fuzz: .setup-dev ## fuzz every parser, guided by coverage, each for its share of MINUTES=30; FUZZ_PARSERS=gguf,trace picks some
 	$(BIN)/python -m benchmarks.fuzz parsers --coverage --seconds $$(($(MINUTES) * 60)) --seed $(SEED)
+
+mutants: .setup-dev ## change the code one place at a time and see whether a test notices; MUTANTS="admission --count 20" picks
+	$(BIN)/python -m scripts.mutants $(MUTANTS)
 
 train-demo: .setup-dev ## train the demo model again, into models/demo
 	$(BIN)/python scripts/train_demo_model.py

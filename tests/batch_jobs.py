@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -102,16 +103,39 @@ def postgres_folder() -> Path | None:
     return next((one for one in folders if (one / "initdb").exists() and (one / "postgres").exists()), None)
 
 
+@dataclass(frozen=True, kw_only=True)
+class PostgresServer:
+    """A PostgreSQL of a test, which can be stopped and started again."""
+
+    #: Of an empty database.
+    url: str
+    #: How its program is run, its options, and where its log goes.
+    command: list[str]
+    options: str
+    log: Path
+
+    def start(self) -> None:
+        with self.log.open("ab") as log:
+            command = [*self.command, "-o", self.options, "start"]
+            subprocess.run(command, check=True, stdout=log, stderr=log, cwd=self.log.parent)
+
+    def stop(self) -> None:
+        command = [*self.command, "-m", "immediate", "stop"]
+        subprocess.run(command, check=False, capture_output=True, cwd=self.log.parent)
+
+
 @contextlib.contextmanager
-def postgres() -> Iterator[str]:
-    """The URL of an empty database of a PostgreSQL that lives as long as the context."""
+def postgres_server() -> Iterator[PostgresServer]:
+    """A PostgreSQL that lives as long as the context."""
     programs = postgres_folder()
     assert programs is not None
     with tempfile.TemporaryDirectory(prefix="espalier-pg-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
+        (folder / "log").touch()
         as_user: list[str] = []
         if os.geteuid() == 0:  # PostgreSQL refuses to run as root
             shutil.chown(folder, "postgres")
+            shutil.chown(folder / "log", "postgres")
             as_user = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"]
         data = folder / "data"
         subprocess.run(
@@ -120,14 +144,22 @@ def postgres() -> Iterator[str]:
             capture_output=True,
             cwd=folder,
         )
-        run = [*as_user, str(programs / "pg_ctl"), "-D", str(data), "-w"]
         port = free_port()
-        options = f"-h 127.0.0.1 -p {port} -k {folder} -F"
-        with (folder / "log").open("wb") as log:
-            if as_user:
-                shutil.chown(folder / "log", "postgres")
-            subprocess.run([*run, "-o", options, "start"], check=True, stdout=log, stderr=log, cwd=folder)
+        server = PostgresServer(
+            url=f"postgresql://espalier@127.0.0.1:{port}/postgres",
+            command=[*as_user, str(programs / "pg_ctl"), "-D", str(data), "-w"],
+            options=f"-h 127.0.0.1 -p {port} -k {folder} -F",
+            log=folder / "log",
+        )
+        server.start()
         try:
-            yield f"postgresql://espalier@127.0.0.1:{port}/postgres"
+            yield server
         finally:
-            subprocess.run([*run, "-m", "immediate", "stop"], check=False, capture_output=True, cwd=folder)
+            server.stop()
+
+
+@contextlib.contextmanager
+def postgres() -> Iterator[str]:
+    """The URL of an empty database of a PostgreSQL that lives as long as the context."""
+    with postgres_server() as server:
+        yield server.url

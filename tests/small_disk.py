@@ -1,9 +1,10 @@
-"""A disk that is really full: a small tmpfs."""
+"""A disk that is really full or read-only, a small tmpfs; and one whose writes fail."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -40,3 +41,28 @@ def fill(disk: Path) -> Path:
                 while True:
                     file.write(bytes(size))
     return path
+
+
+@contextlib.contextmanager
+def read_only(disk: Path) -> Iterator[None]:
+    """Nothing can be written to the disk meanwhile. No file may be open for writing."""
+    command = ["mount", "-o", "remount,ro", str(disk)]
+    refused = subprocess.run(command, check=False, capture_output=True)
+    if refused.returncode:
+        pytest.skip(f"the disk cannot be made read-only: {refused.stderr.decode().strip()}")
+    try:
+        yield
+    finally:
+        subprocess.run(["mount", "-o", "remount,rw", str(disk)], check=True)
+
+
+@contextlib.contextmanager
+def failing_writes(most: int) -> Iterator[None]:
+    """Every write of this process beyond so many bytes of a file fails meanwhile, and not for lack of room: SQLite
+    calls that an I/O error."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)

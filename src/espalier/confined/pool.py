@@ -34,6 +34,8 @@ LOOK_SECONDS = 0.02
 """How often a waiting caller looks whether it was cancelled."""
 START_SECONDS = 60.0
 """By the clock, for a process to be ready for its first call, usually a second: a start that hangs uses no CPU time."""
+STOPPED_SECONDS = 5.0
+"""By the clock, after which a process that was stopped (SIGSTOP) in the middle of a call is killed: it uses no CPU time."""
 
 
 class ConfinedError(EspalierError):
@@ -263,8 +265,13 @@ class _Process:
         assert self._process.stdout is not None
         poll = select.poll()
         poll.register(self._process.stdout.fileno(), select.POLLIN | select.POLLHUP)
+        went_on = time.monotonic()
         while not poll.poll(LOOK_SECONDS * 1000):
             look()
+            if not self._is_stopped():
+                went_on = time.monotonic()
+            elif time.monotonic() - went_on > STOPPED_SECONDS:
+                self._process.kill()
         try:
             reply: dict[str, Any] = frames.read(self._process.stdout)
         except EOFError:
@@ -276,11 +283,21 @@ class _Process:
     def cpu(self) -> float:
         """CPU seconds that it has used; on a system that does not say, 0.0."""
         try:
-            fields = Path(f"/proc/{self._process.pid}/stat").read_text(encoding="ascii", errors="replace")
-            ticks = fields.rpartition(")")[2].split()[11:13]
-            return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
+            return sum(map(int, self._stat()[11:13])) / os.sysconf("SC_CLK_TCK")
         except (OSError, ValueError):
             return self._cpu
+
+    def _is_stopped(self) -> bool:
+        """Whether a signal has stopped it; on a system that does not say, False."""
+        try:
+            return self._stat()[:1] == ["T"]
+        except OSError:
+            return False
+
+    def _stat(self) -> list[str]:
+        """What the kernel says of it, from its state on. Raises OSError."""
+        fields = Path(f"/proc/{self._process.pid}/stat").read_text(encoding="ascii", errors="replace")
+        return fields.rpartition(")")[2].split()
 
     def kill(self) -> None:
         """End it and take its exit status."""

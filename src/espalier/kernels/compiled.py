@@ -6,13 +6,15 @@ A kernel that names no types is called by other kernels alone. It is compiled wi
 
 from __future__ import annotations
 
+import hashlib
 import logging
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numba
-from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
+from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataCacheFile, _CacheLocator
 from numba.core.dispatcher import Dispatcher
 
 from espalier.kernels.folder import COMPLETE, folder_of
@@ -69,8 +71,55 @@ class _Files(CompileResultCacheImpl):
     _locator_classes = (_Locator,)  # type: ignore[assignment]  # numba's is a list
 
 
+class _CheckedFiles(IndexDataCacheFile):
+    """numba's two kinds of files of a kernel, each behind a digest of its bytes. A file that is not what was written
+    counts as one that is not there: numba would run whatever machine code stands in it."""
+
+    def _load_index(self) -> Any:
+        data = _read_checked(Path(self._index_path))
+        return {} if data is None else pickle.loads(data)
+
+    def _save_index(self, overloads: Any) -> None:
+        self._write(self._index_path, overloads)
+
+    def _load_data(self, name: str) -> Any:
+        data = _read_checked(Path(self._data_path(name)))
+        return None if data is None else pickle.loads(data)
+
+    def _save_data(self, name: str, data: Any) -> None:
+        self._write(self._data_path(name), data)
+
+    def _write(self, path: str, value: Any) -> None:
+        data = self._dump(value)  # type: ignore[no-untyped-call]
+        with self._open_for_write(path) as file:
+            file.write(hashlib.sha256(data).digest() + data)
+
+
+def _read_checked(path: Path) -> bytes | None:
+    """What was written to a file; None without the file, and with a warning where it is damaged or cannot be read."""
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        log.warning("a compiled kernel cannot be read and is compiled again: %s: %s", path, error.strerror or error)
+        return None
+    digest, data = content[:32], content[32:]
+    if hashlib.sha256(data).digest() != digest:
+        log.warning("a compiled kernel is damaged and is compiled again: %s", path)
+        return None
+    return data
+
+
 class _Cache(FunctionCache):
     _impl_class = _Files
+
+    def __init__(self, function: Any) -> None:
+        super().__init__(function)  # type: ignore[no-untyped-call]
+        locator = self._impl.locator
+        self._cache_file = _CheckedFiles(  # type: ignore[no-untyped-call]
+            cache_path=self.cache_path, filename_base=self._impl.filename_base, source_stamp=locator.get_source_stamp()
+        )
 
     def save_overload(self, sig: Any, data: Any) -> None:
         """Keep compiled code. Where that cannot be done, the process has it all the same."""

@@ -19,6 +19,8 @@ from pathlib import Path
 
 COMPLETE = "complete"
 """The file that says that a folder holds all kernels of its module."""
+LAYOUT = 2
+"""The version of the files in it."""
 
 
 @cache
@@ -43,7 +45,7 @@ def source_of(module: str) -> Path:
 @cache
 def name_of(module: str) -> str:
     """The name of the folder of a module's kernels."""
-    digest = hashlib.sha256(source_of(module).read_bytes() + processor().encode()).hexdigest()
+    digest = hashlib.sha256(source_of(module).read_bytes() + f"{processor()} {LAYOUT}".encode()).hexdigest()
     return f"{module.removeprefix('espalier.')}-{digest[:16]}"
 
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from sqlalchemy import Column, Connection, Double, Index, Integer, String, Table, delete, func, select, update
 
 from espalier.store.db import Database
+from espalier.store.leases import has_ended
 from espalier.store.rates import after, wait_for
 from espalier.store.tables import METADATA
 
@@ -57,7 +58,7 @@ class StoredCounters:
         """Take `count` of `limit` slots for a holder. Returns False if fewer are free."""
         with self._database.writing() as connection:
             self._lock_key(connection, key, now)
-            connection.execute(delete(SLOTS).where(SLOTS.c.name == key, SLOTS.c.until <= now))
+            connection.execute(delete(SLOTS).where(SLOTS.c.name == key, has_ended(SLOTS.c.until, now, self._lease)))
             held = connection.execute(select(func.sum(SLOTS.c.held)).where(SLOTS.c.name == key)).scalar_one() or 0
             if held + count > limit:
                 return False

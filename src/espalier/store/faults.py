@@ -16,6 +16,7 @@ from espalier.errors import DiskFull, EspalierError, InputError, OutputError, Un
 _NO_DATABASE = (InputError, "is not a database", "name another file, or move this one away")
 _READ_ONLY = (OutputError, "cannot be written: it is read-only", "check the owner and mode of the file and its folder")
 _FULL = (DiskFull, "cannot be written: the disk is full", "free some space, or keep less")
+_FAULTY = (OutputError, "cannot be read or written: the disk reports an error", "look at the disk; a backup is a copy")
 _BUSY = (OutputError, "is locked by another process", "try again")
 _NO_ACCESS = (InputError, "cannot be opened", "check the path, the name and the password")
 _AWAY = (Unavailable, "cannot be reached", "check that the database server runs")
@@ -27,12 +28,14 @@ FAULTS: dict[str, tuple[type[EspalierError], str, str]] = {
     "SQLITE_READONLY": _READ_ONLY,
     "SQLITE_PERM": _READ_ONLY,
     "SQLITE_FULL": _FULL,
+    "SQLITE_IOERR": _FAULTY,
     "SQLITE_CANTOPEN": _NO_ACCESS,
     "SQLITE_BUSY": _BUSY,
     "SQLITE_LOCKED": _BUSY,
     "SQLITE_TOOBIG": (OutputError, "cannot hold a row as large as this", "trace fewer tokens"),
     # PostgreSQL: SQLSTATE, or its class.
     "53100": _FULL,
+    "58030": _FAULTY,
     "25006": _READ_ONLY,
     "42501": _READ_ONLY,
     "54": (OutputError, "cannot hold a row as large as this", "trace fewer tokens"),

@@ -5,16 +5,26 @@ It does not know the tasks. Their names are rows that a migration inserts.
 
 from __future__ import annotations
 
-from sqlalchemy import or_, update
+from typing import Any
+
+from sqlalchemy import ColumnElement, or_, update
 
 from espalier.store.db import Database
 from espalier.store.tables import LEASES
 
+FAR_AHEAD = 10
+"""A lease that ends in more than so many times its length is from a clock that was ahead, and counts as ended: it must
+not block for years."""
+
+
+def has_ended(until: ColumnElement[Any], now: float, seconds: float) -> ColumnElement[bool]:
+    """The condition that a lease of this length, which holds until the column's time (Unix), has ended."""
+    return or_(until <= now, until > now + FAR_AHEAD * seconds)
+
 
 def take(database: Database, name: str, holder: str, *, now: float, seconds: float) -> bool:
     """Take or renew a lease until now + seconds (Unix). Returns whether `holder` has it now."""
-    free = or_(LEASES.c.holder == holder, LEASES.c.until <= now, LEASES.c.until > now + 10 * seconds)
-    # The last condition: a lease from a clock that was far ahead must not block for years.
+    free = or_(LEASES.c.holder == holder, has_ended(LEASES.c.until, now, seconds))
     statement = update(LEASES).where(LEASES.c.name == name, free).values(holder=holder, until=now + seconds)
     with database.writing() as connection:
         return connection.execute(statement).rowcount > 0

@@ -74,6 +74,33 @@ def test_a_process_that_ends_by_itself_is_replaced(processes: Processes) -> None
     assert evaluated(processes, "1") == 1
 
 
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="there is no /proc here")
+def test_a_process_that_was_stopped_is_replaced_and_one_that_goes_on_answers(
+    processes: Processes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It uses no CPU time, so its caller waited as long as nobody let it go on."""
+    stop = "__import__('os').kill(__import__('os').getpid(), __import__('signal').SIGSTOP)"
+    monkeypatch.setattr("espalier.confined.pool.STOPPED_SECONDS", 0.2)
+    before = evaluated(processes, "__import__('os').getpid()")
+    with pytest.raises(ConfinedError, match="ended its process"):
+        evaluated(processes, stop)
+    after = evaluated(processes, "__import__('os').getpid()")
+    assert after != before
+    monkeypatch.setattr("espalier.confined.pool.STOPPED_SECONDS", 60.0)
+
+    def let_go_on() -> None:
+        for _ in range(6000):
+            if Path(f"/proc/{after}/stat").read_text().rpartition(")")[2].split()[0] == "T":
+                os.kill(after, signal.SIGCONT)  # type: ignore[arg-type]  # a number
+                return
+            select.select([], [], [], 0.01)
+
+    helper = threading.Thread(target=let_go_on)
+    helper.start()
+    assert evaluated(processes, f"[{stop}, 2]") == [None, 2]
+    helper.join()
+
+
 def test_a_caller_who_leaves_ends_the_call_at_once(processes: Processes) -> None:
     pid = evaluated(processes, "__import__('os').getpid()")
     began = time.monotonic()

@@ -94,6 +94,46 @@ print(len(compiled.buffer), dict({module}.twice.stats.cache_misses))
     assert (run.stdout, run.stderr) == ("0 {}\n", "")
 
 
+def damage(path: Path, harm: str) -> None:
+    content = path.read_bytes()
+    if harm == "cut":
+        path.write_bytes(content[: len(content) // 2])
+    elif harm == "empty":
+        path.write_bytes(b"")
+    elif harm == "changed":
+        path.write_bytes(content[:-40] + bytes(byte ^ 0x55 for byte in content[-40:]))
+    else:
+        path.unlink()
+        path.mkdir()  # reading it is an error that is not a missing file
+
+
+@pytest.mark.parametrize("harm", ["cut", "empty", "changed", "unreadable"])
+@pytest.mark.parametrize("suffix", [".nbi", ".nbc"])
+def test_damaged_kernels_are_compiled_again(
+    suffix: str, harm: str, tmp_path: Path, bases: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """numba ended with an error of pickle or LLVM, and would have run changed machine code."""
+    name = f"kernels_{harm}_{suffix[1:]}"
+    (tmp_path / f"{name}.py").write_text(SOURCE, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", ":".join([str(tmp_path), *filter(None, sys.path)]))
+    group_of(name).load()
+    for path in (bases[1] / name_of(name)).glob(f"*{suffix}"):
+        damage(path, harm)
+    program = f"""
+import {name}
+from espalier.kernels.compiled import load_kernels
+load_kernels({name!r})
+print({name}.twice(3), {name}.twice(1.5))
+"""
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=LIMIT)
+    assert run.stdout == "6 3.0\n", run.stderr
+    assert "a compiled kernel" in run.stderr
+    if harm != "unreadable":  # a folder stands where the file would be
+        again = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+        assert (again.stdout, again.stderr) == ("6 3.0\n", ""), "what was compiled again is kept"
+
+
 @pytest.mark.usefixtures("bases")
 def test_a_changed_source_is_compiled_again(module: str, tmp_path: Path) -> None:
     before = name_of(module)

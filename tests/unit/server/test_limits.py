@@ -102,6 +102,13 @@ def test_slots_of_a_killed_worker_come_back_and_renewed_ones_do_not(stored):
     assert not stored.enter("k", 2, "newer", LEASE)
 
 
+def test_slots_of_a_worker_that_was_killed_before_the_clock_was_set_back_come_back(stored):
+    day = 86_400.0
+    assert stored.enter("k", 1, "killed", day)
+    assert stored.enter("k", 1, "new", 0.0)
+    assert not stored.enter("k", 1, "newer", LEASE / 2), "what was entered by the right clock stays held"
+
+
 def _take_many(url: str, queue: multiprocessing.Queue) -> None:
     counters = StoredCounters(open_database(url), lease=LEASE)
     taken = sum(counters.take("k", 50, 1000.0) == 0.0 for _ in range(40))

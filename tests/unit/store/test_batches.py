@@ -183,6 +183,46 @@ def test_an_item_that_fails_for_now_waits_and_is_tried_again(batches: BatchStore
     assert found(batches, batch_id).counts.completed == 1
 
 
+DAY = 86_400.0
+
+
+def test_a_clock_that_was_set_back_keeps_no_batch_waiting(batches: BatchStore, clock: Clock) -> None:
+    """The worker that ran an item, the reader of an input and a pause before another try waited for the old time."""
+    clock.now += DAY
+    batch_id = begun(batches, 2)
+    _, failed = batches.queue.claim("killed", 2, alone=True)
+    batches.queue.record("w", [ItemEnd(lease=failed.lease, answer=answer(status=503), again=5.0)])
+    unread = submit(batches, [line(1)])
+    with pytest.raises(KeyboardInterrupt):
+        batches.queue.validate("killed", Interrupted())
+    clock.now -= DAY
+    batches.queue.tend("w")
+    assert batches.queue.validate("w", Echo())
+    finish(batches)
+    for each in (batch_id, unread.id):
+        assert found(batches, each).state == BatchState.COMPLETED
+        assert found(batches, each).counts.failed == 0
+
+
+def test_a_clock_that_jumps_ahead_leaves_one_result_for_each_item(batches: BatchStore, clock: Clock) -> None:
+    """Every lease has ended then: the items begin again, and what the first workers answer is refused."""
+    batch_id = begun(batches, 3)
+    items = batches.queue.claim("slow", 3, alone=True)
+    clock.now += DAY
+    batches.queue.tend("quick")
+    finish(batches, "quick")
+    assert not batches.queue.record("slow", [ItemEnd(lease=i.lease, answer=answer("late")) for i in items])
+    assert found(batches, batch_id).state == BatchState.COMPLETED
+    assert [one["response"]["body"]["text"] for one in results(batches, batch_id)] == ["p1", "p2", "p3"]
+
+
+class Interrupted(Echo):
+    """A reader that is killed at the first line."""
+
+    def check(self, *given: Any) -> None:
+        raise KeyboardInterrupt
+
+
 def test_cancelling_stops_what_waits_at_once_and_what_runs_at_the_next_heartbeat(batches: BatchStore) -> None:
     batch_id = begun(batches, 3)
     (item,) = batches.queue.claim("w", 1, alone=True)

@@ -16,6 +16,7 @@ from espalier.errors import EspalierError, InputError, MissingDependency, Output
 from espalier.store import migrate
 from espalier.store.db import Database, default_url, open_database
 from espalier.store.open import open_store
+from tests.small_disk import failing_writes
 from tests.traces import sample_trace
 
 TRACE = sample_trace(6).to_json()
@@ -136,6 +137,18 @@ def test_a_full_disk_is_an_error_of_ours_and_what_was_kept_stays(tmp_path: Path)
     assert {row["id"] for row in shown} >= set(kept)
     assert all(store.trace(row["id"], caller="anna") == TRACE for row in shown)
     assert store.delete_trace(kept[0], caller="anna")  # room again
+    store.close()
+
+
+def test_a_disk_whose_writes_fail_is_an_error_of_ours_and_what_was_kept_stays(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    store = open_store(url_of(path))
+    kept = store.save_trace(TRACE, **ASKED)
+    with failing_writes(path.stat().st_size), pytest.raises(OutputError, match="the disk reports an error"):
+        [store.save_trace(TRACE, **ASKED) for _ in range(100)]
+    assert store.trace(kept, caller="anna") == TRACE
+    later = store.save_trace(TRACE, **ASKED)
+    assert store.trace(later, caller="anna") == TRACE
     store.close()
 
 

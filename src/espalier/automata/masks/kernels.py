@@ -23,7 +23,7 @@ from typing import Any, TypeAlias
 
 from espalier.kernels.compiled import I32, I32_ROWS, INT, U8, U32, kernel
 
-# compiled with: 417fb10f
+# compiled with: 1a14a61b
 
 Array: TypeAlias = Any  # numpy arrays; shapes and types are in `walk`'s docstring
 

@@ -109,12 +109,13 @@ def _spans(spec: Safety, text: str) -> Iterator[tuple[str, str, Iterator[tuple[i
 
 
 def _matches(pattern: re.Pattern[str], text: str) -> Iterator[tuple[int, int]]:
-    at, reported = 0, -1
+    at = reported = 0
     while at <= len(text) and (match := pattern.search(text, at)) is not None:
-        if match.start("match") != reported:  # the context before it may match in several ways
-            reported = match.start("match")
-            yield match.span("match")
-        at = max(match.start() + 1, match.end("match") - 1)
+        start, end = match.span("match")
+        if start >= reported:
+            reported = end
+            yield start, end
+        at = max(match.start() + 1, end - 1)  # the context before the next one may be the last character of this one
 
 
 @lru_cache(maxsize=256)

@@ -19,7 +19,7 @@ class ServiceCounters:
     def arrive(self, owner: str) -> None:
         """One more ticket of the owner waits."""
         if not self._active[owner]:
-            others = (self.counts.get(name, 0) for name in self._active if name != owner)
+            others = (self.counts[name] for name in self._active if name != owner)
             self.counts[owner] = max(self.counts.get(owner, 0), min(others, default=0))
         self._active[owner] += 1
 

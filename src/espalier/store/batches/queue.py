@@ -20,6 +20,7 @@ from espalier.store.batches.batches import plan_of
 from espalier.store.batches.quota import ResultQuota
 from espalier.store.batches.tables import ATTEMPTS, BATCHES, ITEMS, RESULTS
 from espalier.store.db import Database
+from espalier.store.leases import has_ended
 from espalier.store.packing import as_bytes, compress, pack, unpack
 from espalier.store.rows import column_text
 
@@ -28,6 +29,8 @@ SUSPECT = 2
 """Losses after which an item runs alone: it may be what kills its workers, or it was beside the one that does."""
 POISON = 4
 """Losses after which it is set aside."""
+PAUSE_SECONDS = 360.0
+"""A pause before another try that is more than `FAR_AHEAD` times as long is from a clock that was ahead."""
 
 BY_KEY = and_(ITEMS.c.batch_id == bindparam("b"), ITEMS.c.line == bindparam("l"))
 ATTEMPT = and_(
@@ -148,7 +151,7 @@ class ItemQueue:
         query = (
             select(ITEMS, *_of_batch())
             .join(BATCHES, BATCHES.c.id == ITEMS.c.batch_id)
-            .where(ITEMS.c.state == ItemState.RUNNING, or_(ITEMS.c.until <= now, ITEMS.c.until > now + 10 * self.lease))
+            .where(ITEMS.c.state == ItemState.RUNNING, has_ended(ITEMS.c.until, now, self.lease))
             .limit(limit)
         )
         with self._database.reading() as connection:  # the usual case: none, and nobody waits for a writer
@@ -188,7 +191,7 @@ class ItemQueue:
             query = (
                 select(ITEMS)
                 .where(ITEMS.c.batch_id == batch["id"], ITEMS.c.state == ItemState.PENDING)
-                .where(ITEMS.c.not_before <= now, suspect)
+                .where(has_ended(ITEMS.c.not_before, now, PAUSE_SECONDS), suspect)
                 .order_by(ITEMS.c.line)
                 .limit(limit - len(ready))
                 .with_for_update(skip_locked=True)

@@ -27,6 +27,7 @@ from espalier.store.batches.results import Results
 from espalier.store.batches.tables import BATCHES, FILES, ITEMS, RESULTS
 from espalier.store.db import Database
 from espalier.store.ids import Ids
+from espalier.store.leases import has_ended
 from espalier.store.packing import pack
 from espalier.store.rows import column_text
 
@@ -93,7 +94,7 @@ class BatchQueue(ItemQueue):
     def _take_new(self, worker: str) -> Mapping[str, Any] | None:
         """A batch whose input nobody reads, without the items that a dead reader left."""
         now = self._clock()
-        free = or_(BATCHES.c.until.is_(None), BATCHES.c.until <= now)
+        free = or_(BATCHES.c.until.is_(None), has_ended(BATCHES.c.until, now, READING_SECONDS))
         query = select(BATCHES).where(BATCHES.c.state == BatchState.VALIDATING, free).order_by(BATCHES.c.id).limit(1)
         with self._database.reading() as connection:
             if connection.execute(query).first() is None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from espalier.kernels.compiled import kernel
 
-# compiled with: 417fb10f
+# compiled with: 1a14a61b
 
 Array: TypeAlias = Any  # numpy arrays; shapes and types are in the docstrings
 
