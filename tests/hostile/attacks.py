@@ -402,9 +402,9 @@ ATTACKS: tuple[Attack, ...] = (
         times=20,
     ),
     # Beside the server: what other commands of ours do under attack, on the same machine.
-    Attack(name="mcp: one key takes all sessions", behaves=mcp_sessions(105), count=1, lasts=60),
-    Attack(name="proxy: a server that sends one endless line", behaves=endless_upstream(clients=4), count=1, lasts=60),
-    Attack(name="batch: a Parquet file of 600 bytes", behaves=parquet_bomb(40_000, 1_000_000), count=1, lasts=60),
+    Attack(name="mcp: one key takes all sessions", behaves=mcp_sessions(105), count=1, lasts=150),
+    Attack(name="proxy: a server that sends one endless line", behaves=endless_upstream(clients=4), count=1, lasts=150),
+    Attack(name="batch: a Parquet file of 600 bytes", behaves=parquet_bomb(40_000, 1_000_000), count=1, lasts=150),
     # Uploads: what is over the quota of a key, and forms that are none.
     *_of(
         "upload",

@@ -109,6 +109,7 @@ class _HeaderReader:
 
     def __init__(self, data: bytes | mmap.mmap) -> None:
         self.data, self.at, self.size = data, 0, len(data)
+        self.values = 0  # of the tensors so far
 
     def header(self, name: str) -> Header:
         start = self.take(min(24, self.size))
@@ -134,8 +135,8 @@ class _HeaderReader:
         return header
 
     def tensor(self, header: Header) -> None:
-        """One entry: name, dimensions, type, offset. No type has less than a bit for a value, so a tensor with more
-        values than the file has bits is no tensor: its size would overflow where sizes are multiplied."""
+        """One entry: name, dimensions, type, offset. No type has less than a bit for a value, so tensors with more values
+        than the file has bits are none: their sizes would overflow where they are multiplied and added."""
         name = self.string().decode("utf-8", "replace")
         count = int(self.number("I"))
         if count > MAX_DIMENSIONS:
@@ -143,8 +144,10 @@ class _HeaderReader:
         start = self.at
         self.skip(count * 8, "its tensors")
         shape: tuple[int, ...] = struct.unpack_from(f"<{count}Q", self.data, start)
-        if math.prod(max(size, 1) for size in shape) > 8 * self.size:
-            raise _HeaderError(f"its tensor {_show_key(name)!r} of {' x '.join(map(str, shape))} values is larger than it")
+        self.values += math.prod(max(size, 1) for size in shape)
+        if self.values > 8 * self.size:
+            shown = " x ".join(map(str, shape))
+            raise _HeaderError(f"with its tensor {_show_key(name)!r} of {shown} values it is smaller than its tensors")
         header.types[name] = int(self.number("I"))
         self.skip(8, "its tensors")
 
