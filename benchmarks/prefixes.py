@@ -68,7 +68,9 @@ def main() -> None:
     options = parser.parse_args()
     results = measure(str(Path(options.model).absolute()), rounds=options.rounds, words=options.words)
     print(f"{options.model}, {options.rounds} rounds, load {os.getloadavg()[0]:.1f}")
-    print(f"{'prompt sent before by':24} {'CPU ms p10':>10} {'median':>8} {'clock ms p10':>13} {'median':>8} {'cached tokens':>14}")
+    print(
+        f"{'prompt sent before by':24} {'CPU ms p10':>10} {'median':>8} {'clock ms p10':>13} {'median':>8} {'cached tokens':>14}"
+    )
     for case, measured in results.items():
         cpu, clock = (sorted(1e3 * entry[index] for entry in measured) for index in (0, 1))
         tenth = len(measured) // 10

@@ -154,7 +154,9 @@ def bill(listed: Mapping[str, Any], locked: Mapping[str, Sequence[str]]) -> dict
 
 def read_lock(path: Path = LOCK) -> dict[str, tuple[str, list[str]]]:
     """Version and SHA-256 digests of each package of a lock file."""
-    entries = re.findall(r"^([A-Za-z0-9._-]+)==([^ ;\\\n]+)[^\n]*((?:\n    --hash=[^\n]*)*)", path.read_text(), re.MULTILINE)
+    entries = re.findall(
+        r"^([A-Za-z0-9._-]+)==([^ ;\\\n]+)[^\n]*((?:\n    --hash=[^\n]*)*)", path.read_text(), re.MULTILINE
+    )
     return {
         canonicalize_name(name): (version, re.findall(r"--hash=sha256:([0-9a-f]{64})", digests))
         for name, version, digests in entries
@@ -209,7 +211,18 @@ def audit() -> int:
 
 def write_lock() -> int:
     """For every system, as `uv` resolves it: what has no pin in constraints.txt is what other systems need."""
-    command = [sys.executable, "-m", "uv", "pip", "compile", "pyproject.toml", "--extra", EXTRA, "-c", "constraints.txt"]
+    command = [
+        sys.executable,
+        "-m",
+        "uv",
+        "pip",
+        "compile",
+        "pyproject.toml",
+        "--extra",
+        EXTRA,
+        "-c",
+        "constraints.txt",
+    ]
     shape = ["--universal", "--python-version", "3.11", "--generate-hashes", "--no-header", "--no-annotate", "--quiet"]
     return subprocess.run([*command, *shape, "-o", str(LOCK)], cwd=ROOT, check=False).returncode
 

@@ -138,7 +138,9 @@ def test_an_adapter_is_tried_too(tmp_path: Path) -> None:
 
 def test_llama_cpp_opens_no_file_elsewhere() -> None:
     """Whatever calls these has tried the file before, or is the trial."""
-    openers = re.compile(r"llama_model_load\w*\(|llama_adapter_lora_init\(|gguf_init\w*|llama_state_load\w*\(|\bLlama\(")
+    openers = re.compile(
+        r"llama_model_load\w*\(|llama_adapter_lora_init\(|gguf_init\w*|llama_state_load\w*\(|\bLlama\("
+    )
     users = {
         path.relative_to(SOURCES).as_posix()
         for path in SOURCES.rglob("*.py")
