@@ -21,7 +21,8 @@ export PYTHONDONTWRITEBYTECODE :=
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc 2>/dev/null || getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 export CMAKE_ARGS ?= -DLLAVA_BUILD=OFF -DLLAMA_OPENSSL=OFF -DGGML_NATIVE=OFF
 
-.PHONY: help setup demo test test-all check check-types check-rest docs bench bench-compare soak fuzz mutants train-demo clean
+.PHONY: help setup demo test test-all check check-types check-rest docs sbom audit lock bench bench-compare soak fuzz mutants \
+	train-demo clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -63,6 +64,16 @@ docs: .setup-docs ## build the docs as a site, into out/site; broken links and a
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
 	@echo "The docs are in out/site: open out/site/index.html in a browser."
 
+sbom: .setup-supply ## write out/sbom.json (CycloneDX): the wheel with all extras, and the llama.cpp inside
+	$(BIN)/python scripts/supply_chain.py sbom
+
+audit: .setup-supply ## the licences of all extras, and known vulnerabilities of requirements.lock
+	$(BIN)/python scripts/supply_chain.py licences
+	$(BIN)/python scripts/supply_chain.py audit
+
+lock: .setup-supply ## write requirements.lock: the versions of constraints.txt with digests
+	$(BIN)/python scripts/supply_chain.py lock
+
 bench: .setup-bench ## measure Espalier beside other engines, and write docs/benchmarks.md; QUICK=1 takes 4 minutes
 	$(BIN)/python -m benchmarks.page $(if $(QUICK),--quick --out out/bench)
 
@@ -87,7 +98,7 @@ train-demo: .setup-dev ## train the demo model again, into models/demo
 	$(BIN)/python scripts/train_demo_model.py
 
 clean: ## remove the virtual environment and everything that was built
-	rm -rf $(VENV) .setup-bench .setup-demo .setup-docs .setup-dev build dist out
+	rm -rf $(VENV) .setup-bench .setup-demo .setup-docs .setup-supply .setup-dev build dist out
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 
 # Debian may have pip but no ensurepip: then the new environment gets its pip from the one outside.
@@ -110,6 +121,10 @@ $(VENV)/pyvenv.cfg:
 # The engines that are measured beside Espalier, and the library that draws: 250 MB, of which xgrammar's triton is most.
 .setup-bench: .setup-dev
 	$(PIP) -c constraints.txt --group bench
+	@touch $@
+
+.setup-supply: .setup-dev
+	$(PIP) -c constraints.txt -e '.[all]' --group supply
 	@touch $@
 
 # pip reads dependency groups from 25.1 on. What has to be compiled comes first: where that fails, it fails at once.

@@ -5,10 +5,10 @@
 # The tag of the image and `rayVersion` go together: every node of a cluster has the same Python, Ray and Espalier.
 ARG BASE=espalier
 FROM ${BASE}
-USER root
+USER 0
 # KubeRay starts Ray with bash, and asks Ray's health with wget.
 RUN apt-get update && apt-get install -y --no-install-recommends bash wget && rm -rf /var/lib/apt/lists/*
-USER espalier
+USER 10001
 ENV RAY_USAGE_STATS_ENABLED=0
 HEALTHCHECK NONE
 ENTRYPOINT []

@@ -74,6 +74,25 @@ def test_it_holds_the_demo_model_the_pages_and_the_licence(wheel: Path) -> None:
     assert any(name.endswith("licenses/LICENSE") for name in names)
 
 
+def test_it_is_the_same_bytes_wherever_and_whenever_it_is_built(wheel: Path, tmp_path: Path) -> None:
+    """From another folder, without version control, with files of another day and other rights, in another time zone."""
+    copy = tmp_path / "elsewhere" / "sources"
+    copy.mkdir(parents=True)
+    for name in ("pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md"):
+        shutil.copyfile(ROOT / name, copy / name)
+    for name in ("src", "models/demo", "wordlists"):
+        shutil.copytree(ROOT / name, copy / name, copy_function=shutil.copyfile)
+    for path in copy.rglob("*"):
+        os.utime(path, (1_234_567_890, 1_234_567_890))
+        path.chmod(0o700 if path.is_dir() else 0o600)
+    env = {name: value for name, value in os.environ.items() if name != "SOURCE_DATE_EPOCH"} | {"TZ": "Asia/Tokyo"}
+    command = (sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", tmp_path, copy)
+    run(*command, cwd=tmp_path, env=env)
+    (again,) = tmp_path.glob("*.whl")
+    assert again.name == wheel.name
+    assert again.read_bytes() == wheel.read_bytes()
+
+
 def test_it_holds_nothing_else(wheel: Path) -> None:
     tops = {name.split("/")[0] for name in ZipFile(wheel).namelist()}
     assert {top for top in tops if not top.endswith(".dist-info")} == {"espalier"}

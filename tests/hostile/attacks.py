@@ -8,6 +8,7 @@ from typing import Any
 
 from tests.hostile import bodies
 from tests.hostile.bodies import GRAMMARS, LARGE, REGEXES, SCHEMAS, bias, text_of
+from tests.hostile.neighbours import INITIALIZE, endless_upstream, mcp_sessions, parquet_bomb
 from tests.hostile.sockets import (
     Behaviour,
     idlers,
@@ -27,7 +28,8 @@ CHAT = {"messages": [{"role": "user", "content": "Generate user info"}], "max_to
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attack:
     """body: what each of `count` clients sends to `path`, as bytes or as JSON; made when it is needed. behaves: how a
-    client sends it and what it does then. times: how often each client does so."""
+    client sends it and what it does then. times: how often each client does so. lasts: seconds that it takes at least,
+    where attackers of others leave earlier."""
 
     name: str
     path: str = "/v1/completions"
@@ -37,6 +39,7 @@ class Attack:
     times: int = 1
     behaves: Behaviour = plain
     headers: dict[str, str] = field(default_factory=dict)
+    lasts: float = 0.0
 
 
 def _of(family: str, cases: dict[str, Any], wrap: Callable[[Any], Any], **more: Any) -> Iterator[Attack]:
@@ -258,6 +261,29 @@ ATTACKS: tuple[Attack, ...] = (
         name="generating: rejection of what is improbable",
         body=lambda: PLAIN | {"structured_outputs": {"regex": "[ﬀ-ﬆ]{30}"}, "espalier": {"strategy": "rejection"}},
     ),
+    # Sequences, not requests, are what one key takes: four requests of 64 each.
+    Attack(
+        name="generating: smc with 64 particles",
+        path="/v1/chat/completions",
+        body=_espalier(strategy="smc", particles=64),
+        count=4,
+        times=3,
+    ),
+    Attack(
+        name="generating: best_of with 64 particles",
+        path="/v1/chat/completions",
+        body=_espalier(strategy="best_of", particles=64),
+        count=4,
+        times=3,
+    ),
+    Attack(
+        name="generating: 64 beams",
+        path="/v1/chat/completions",
+        body=_espalier(strategy="beam", num_beams=64),
+        count=4,
+        times=3,
+    ),
+    Attack(name="generating: 64 beams of vLLM's field", body=_asked(use_beam_search=True, n=16), count=4, times=3),
     Attack(name="generating: log probabilities", body=_asked(logprobs=5, max_tokens=300, ignore_eos=True)),
     Attack(
         name="generating: penalties",
@@ -378,6 +404,18 @@ ATTACKS: tuple[Attack, ...] = (
         count=10,
         times=20,
     ),
+    Attack(
+        name="origin: a page that calls tools",
+        path="/mcp",
+        body=lambda: INITIALIZE,
+        headers=PAGE | {"content-type": "text/plain"},
+        count=10,
+        times=20,
+    ),
+    # Beside the server: what other commands of ours do under attack, on the same machine.
+    Attack(name="mcp: one key takes all sessions", behaves=mcp_sessions(105), count=1, lasts=150),
+    Attack(name="proxy: a server that sends one endless line", behaves=endless_upstream(clients=4), count=1, lasts=150),
+    Attack(name="batch: a Parquet file of 600 bytes", behaves=parquet_bomb(40_000, 1_000_000), count=1, lasts=150),
     # Uploads: what is over the quota of a key, and forms that are none.
     *_of(
         "upload",

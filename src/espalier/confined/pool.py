@@ -44,6 +44,15 @@ class ConfinedError(EspalierError):
     http_status = 500
 
 
+class ProcessEnded(ConfinedError):
+    """A worker process ended in the middle of a call: the code that it ran crashed."""
+
+    def __init__(self, what: str, number: int | None) -> None:
+        #: the signal that ended it, by name
+        self.signal_name = "no signal" if number is None else signal.Signals(number).name
+        super().__init__(f"{what} ended its process ({self.signal_name})")
+
+
 class Processes:
     """Worker processes. `call` may be called from any thread. nicer: what is added to their niceness. warm:
     functions of modules that every process calls at its start, so that no call pays for what is done once.
@@ -141,7 +150,7 @@ class Processes:
                 raise OutOfTime(f"{what} takes longer than {seconds:g} s")
             if self._is_closed:
                 raise Unavailable("the server is closing")
-            raise ConfinedError(f"{what} ended its process ({process.ended_by})")
+            raise ProcessEnded(what, process.ended_by)
         if "over" in reply:
             raise OutOfTime(reply["over"])
         if "error" in reply:

@@ -1,10 +1,14 @@
 """The images of the Dockerfile and of deploy/ray.Dockerfile, as far as reading tells: what they copy is there, what
-they install has a name, what they start and mount fits the user that they run as. They are not built here."""
+they install has a name, what they start and mount fits the user that they run as. `scripts/try_image.sh` builds one."""
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import shutil
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -64,7 +68,7 @@ def test_the_image_of_ray_is_the_first_one_as_its_user_without_its_command() -> 
     first, ray = dict(instructions(IMAGES[0])), instructions(IMAGES[1])
     assert ("ARG", "BASE=espalier") in ray
     assert ("FROM", "${BASE}") in ray
-    assert [rest for word, rest in ray if word == "USER"] == ["root", first["USER"]]
+    assert [rest for word, rest in ray if word == "USER"] == ["0", first["USER"]]
     assert dict(ray)["ENTRYPOINT"] == "[]"
     extras = re.search(r"EXTRAS=([\w,]+)", (ROOT / IMAGES[1]).read_text())
     assert extras is not None
@@ -85,3 +89,33 @@ def test_the_volumes_of_kuberay_can_be_written_by_the_user_of_the_image() -> Non
         assert {one["name"] for one in before["volumeMounts"]} == nodes
         assert before["securityContext"]["runAsUser"] == 0
         assert before["command"] == ["chown", user[1], *(one["mountPath"] for one in before["volumeMounts"])]
+
+
+@pytest.mark.parametrize("name", IMAGES)
+def test_an_image_runs_as_a_user_of_no_rights_that_kubernetes_knows_by_number(name: str) -> None:
+    words = instructions(name)
+    users = [rest for word, rest in words if word == "USER"]
+    assert users[-1].isdigit()
+    assert int(users[-1]) >= 1000
+    last = max(number for number, (word, _) in enumerate(words) if word == "USER")
+    assert not {word for word, _ in words[last:]} & {"RUN", "COPY", "ADD"}
+    assert not re.search(r"sudo|setuid|chmod [0-7]*7\b|curl[^\n]*\|", (ROOT / name).read_text())
+
+
+def test_an_image_writes_only_below_its_own_folder_so_that_the_root_can_be_read_only() -> None:
+    words = instructions("Dockerfile")
+    values = dict(re.findall(r"(\w+)=(\S+)", " ".join(rest for word, rest in words if word == "ENV")))
+    home = dict(words)["WORKDIR"]
+    assert {values[name].startswith(home) for name in ("XDG_DATA_HOME", "ESPALIER_CACHE_DIR", "HF_HOME")} == {True}
+    assert f"-v espalier:{home}" in (ROOT / "Dockerfile").read_text()
+    assert not re.search(r"TOKEN|SECRET|PASSWORD|KEY", " ".join(values))
+
+
+@pytest.mark.parametrize("name", IMAGES)
+def test_the_linter_of_dockerfiles_finds_nothing(name: str) -> None:
+    linter = shutil.which("hadolint", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
+    if linter is None:
+        pytest.skip("hadolint is not installed: it comes with the group supply")
+    # DL3008: versions of Debian's packages are those of the day, as security updates are.
+    done = subprocess.run([linter, "--ignore", "DL3008", ROOT / name], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "")

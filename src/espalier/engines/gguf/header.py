@@ -5,6 +5,8 @@ It knows the format; it loads no weights, calls no library, and does not check w
 
 from __future__ import annotations
 
+import hashlib
+import math
 import mmap
 import os
 import struct
@@ -27,6 +29,8 @@ MAX_TEXT = 16 << 20
 """The longest text, in bytes."""
 MAX_TEXTS = 1 << 22
 """The most texts of one list."""
+MAX_DIMENSIONS = 4
+"""Of a tensor, as in ggml."""
 KEPT = 512  # longest list that is kept: one number for each layer that llama.cpp can have
 NOT_ONE = "a model for llama.cpp is one .gguf file; a folder with a config.json and weights beside it opens as it is"
 DAMAGED = "fetch the file again"
@@ -43,7 +47,7 @@ Value = str | int | float | bool
 class Header:
     """values: keys with a single value. arrays: the other keys: type of the elements, and how many. numbers: lists of
     at most KEPT numbers. tokens: the vocabulary's spellings by id, as bytes. types: enum ggml_type of each tensor, by
-    name."""
+    name. digest: of the header's bytes and the size of the file."""
 
     version: int = 0
     tensors: int = 0
@@ -52,6 +56,7 @@ class Header:
     numbers: dict[str, tuple[int | float | bool, ...]] = field(default_factory=dict)
     tokens: list[bytes] = field(default_factory=list)
     types: dict[str, int] = field(default_factory=dict)
+    digest: str = ""
 
     @property
     def architecture(self) -> str:
@@ -104,6 +109,7 @@ class _HeaderReader:
 
     def __init__(self, data: bytes | mmap.mmap) -> None:
         self.data, self.at, self.size = data, 0, len(data)
+        self.values = 0  # of the tensors so far
 
     def header(self, name: str) -> Header:
         start = self.take(min(24, self.size))
@@ -124,12 +130,24 @@ class _HeaderReader:
             self.pair(header)
         for _ in range(tensors):
             self.tensor(header)
+        with memoryview(self.data)[: self.at] as read:
+            header.digest = hashlib.blake2b(read, digest_size=16).hexdigest() + f"-{self.size}"
         return header
 
     def tensor(self, header: Header) -> None:
-        """One entry: name, dimensions, type, offset."""
+        """One entry: name, dimensions, type, offset. No type has less than a bit for a value, so tensors with more values
+        than the file has bits are none: their sizes would overflow where they are multiplied and added."""
         name = self.string().decode("utf-8", "replace")
-        self.skip(int(self.number("I")) * 8, "its tensors")
+        count = int(self.number("I"))
+        if count > MAX_DIMENSIONS:
+            raise _HeaderError(f"its tensor {_show_key(name)!r} has {count:,} dimensions")
+        start = self.at
+        self.skip(count * 8, "its tensors")
+        shape: tuple[int, ...] = struct.unpack_from(f"<{count}Q", self.data, start)
+        self.values += math.prod(max(size, 1) for size in shape)
+        if self.values > 8 * self.size:
+            shown = " x ".join(map(str, shape))
+            raise _HeaderError(f"with its tensor {_show_key(name)!r} of {shown} values it is smaller than its tensors")
         header.types[name] = int(self.number("I"))
         self.skip(8, "its tensors")
 

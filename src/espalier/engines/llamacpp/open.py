@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from espalier.chat.prompt.template import BrokenTemplate, ChatTemplate, template_of
+from espalier.constraints.compiler import NOWHERE, Folders
 from espalier.engines.llamacpp.hidden import LlamaHidden
 from espalier.engines.llamacpp.library import library
 from espalier.engines.llamacpp.model import LlamaStepModel
@@ -31,11 +32,14 @@ TAKES_LOADED = tuple(name for name in TAKES if name not in OF_WEIGHTS)
 TEMPLATE = "tokenizer.chat_template"
 
 
-def open_engine(model: str, *, options: EngineOptions = DEFAULT, **shared: Any) -> LocalEngine:
+def open_engine(
+    model: str, *, options: EngineOptions = DEFAULT, folders: Folders = NOWHERE, **shared: Any
+) -> LocalEngine:
     """The engine for a GGUF file; `shared` are a LocalEngine's arguments. Raises UnknownModel, InputError,
     CapabilityError, LimitExceeded. A broken chat template raises when it is rendered, not here."""
     options.check_only("llamacpp", TAKES)
-    return _engine_over(LlamaFile(Path(model).expanduser(), options), options, **shared)
+    file = LlamaFile(Path(model).expanduser(), options, cache=folders.cache)
+    return _engine_over(file, options, folders=folders, **shared)
 
 
 def engine_of(model: Any, tokenizer: Any = None, *, options: EngineOptions = DEFAULT, **shared: Any) -> LocalEngine:

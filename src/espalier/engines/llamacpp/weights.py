@@ -17,6 +17,7 @@ from espalier.distribution import rebuild_line
 from espalier.engines.gguf.checks import check_generates, check_tensors, check_vocabulary
 from espalier.engines.gguf.header import DAMAGED, Header, read_header
 from espalier.engines.llamacpp.library import library, reasons, version
+from espalier.engines.llamacpp.trial import try_header
 from espalier.engines.options import INT32, EngineOptions, Lora
 from espalier.errors import CapabilityError, InputError, LimitExceeded
 
@@ -39,13 +40,20 @@ class LlamaFile:
     """A GGUF file in memory: weights and vocabulary, or the vocabulary alone. Freed with its last user.
 
     loaded: the `llama_cpp.Llama` that has the file in memory already. It stays the owner, and is kept alive.
+    cache: the folder that remembers which headers llama.cpp has read in a worker process before.
 
     Raises UnknownModel (no such file), InputError (no usable model), CapabilityError (not a text model, or an
     architecture that this llama.cpp does not know), LimitExceeded (memory).
     """
 
     def __init__(
-        self, path: Path, options: EngineOptions, *, vocab_only: bool = False, loaded: Any | None = None
+        self,
+        path: Path,
+        options: EngineOptions,
+        *,
+        vocab_only: bool = False,
+        loaded: Any | None = None,
+        cache: Path | None = None,
     ) -> None:
         lib = library()
         self.path = path
@@ -55,7 +63,9 @@ class LlamaFile:
         if not vocab_only:
             check_generates(self.header, path.name)
         self.header.forget_lists()
-        self._loaded = loaded
+        if loaded is None:
+            try_header(path, self.header, cache=cache)
+        self._loaded, self.cache = loaded, cache
         self.handle: Any = self._read(lib, options, vocab_only) if loaded is None else loaded.model
         handle = self.handle
         self.vocab: Any = lib.llama_model_get_vocab(handle)
@@ -137,6 +147,7 @@ def load_lora(file: LlamaFile, lora: Lora) -> Any:
     if not isinstance(header.values.get("adapter.lora.alpha", 0.0), float):
         raise InputError(f"{path.name} is damaged: adapter.lora.alpha is not a float", hint=DAMAGED, field="lora")
     check_tensors(header, path.name, what="lora")
+    try_header(path, header, cache=file.cache, what="lora")
     lib = library()
     with reasons() as logged:
         handle = lib.llama_adapter_lora_init(file.handle, os.fsencode(path))

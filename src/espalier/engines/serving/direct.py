@@ -20,6 +20,7 @@ from espalier.engines.base import Event, FinishEvent, Load, Progress, Request
 from espalier.engines.capabilities import check_capabilities
 from espalier.engines.protocols import Engine, Interruptible, Running
 from espalier.errors import Cancelled, DeadlineExceeded, InputError, Overloaded, Unavailable
+from espalier.owners import working_for
 
 LATE = 0.01
 """Seconds after the deadline at which it is certain to be over."""
@@ -63,7 +64,8 @@ class DirectService:
             raise InputError(f"a deadline is a number of seconds above 0, not {deadline}", field="deadline")
         check_capabilities(self._engine, request)
         end = None if deadline is None else self._clock() + deadline
-        events = self._engine.run([request])
+        with working_for(owner):
+            events = self._engine.run([request])
         if isinstance(events, JudgedEvents):
             events.judge_with(self._judge, owner)
         with self._changed:

@@ -23,6 +23,7 @@ from espalier.engines.base import Capabilities, Event, Request
 from espalier.engines.capabilities import check_capabilities
 from espalier.engines.local.turns import PreparedTurn, TurnMaker
 from espalier.errors import EspalierError, InputError, PromptTooLong, UpstreamError
+from espalier.owners import owner
 from espalier.sampling.config import SamplingConfig
 from espalier.sampling.config_names import llama_notes, to_llama
 from espalier.schema.contract import Contract
@@ -70,6 +71,7 @@ class LlamaServerEngine(UpstreamEngine):
         self._turns = TurnMaker(name=props.model, template=self._template, vocab=self._vocab, tool_format=tool_format)
         self._proofs = Proofs(server, self._vocab, props.model)
         self._is_native = schema_as != SCHEMA_AS
+        self._owners: set[str] = set()  # the first two for whom was asked
         if self._is_native:
             self._compiler.held_elsewhere = self._contract
 
@@ -147,6 +149,8 @@ class LlamaServerEngine(UpstreamEngine):
             body["preserved_tokens"] = kept
         if answer.is_traced:
             body["n_probs"] = max(1, request.trace_top_k)
+        if self._has_several_owners():
+            body["cache_prompt"] = False
 
         limit, notes = _limit_of(request, turn, sent)
         asked = replace(asked, notes=(*asked.notes, *notes))
@@ -155,6 +159,12 @@ class LlamaServerEngine(UpstreamEngine):
             return self._events(answer, body, asked, current, index, None if limit is None else limit())
 
         return answer, begin
+
+    def _has_several_owners(self) -> bool:
+        """Whether a second key has asked by now. The server has one prefix cache for all of them, and the time to a
+        first token would tell each what others have sent: from then on it is not used."""
+        self._owners |= {owner()} if len(self._owners) < 2 else set()
+        return len(self._owners) > 1
 
     def _turn(self, request: Request) -> PreparedTurn:
         whole = with_bad_words(request.constraint, request.sampling.bad_words)

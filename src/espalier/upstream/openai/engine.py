@@ -7,7 +7,9 @@ holds.
 
 from __future__ import annotations
 
+import hashlib
 import re
+import secrets
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -22,6 +24,7 @@ from espalier.constraints.verdict import has_judge, judge
 from espalier.engines.base import Capabilities, Event, Request
 from espalier.engines.capabilities import check_capabilities
 from espalier.errors import CapabilityError, InputError, UnknownModel, UpstreamError
+from espalier.owners import owner
 from espalier.tokens.vocab import Vocab
 from espalier.trace.foreign.responses import step_of
 from espalier.trace.foreign.steps import of_reply
@@ -95,7 +98,7 @@ class OpenAIEngine(UpstreamEngine):
             self._server = "vllm"
         elif owners.get(self._model) == "vllm":
             self._server = "old-vllm" if _is_before(version(), STRUCTURED) else "vllm"
-        self._repair = repair
+        self._repair, self._salt = repair, secrets.token_bytes(16)
         self.repairs = Repairs()
         self._compiler = Compiler(replace(Vocab.bytes(), name=self._model), folders=folders)
 
@@ -143,6 +146,11 @@ class OpenAIEngine(UpstreamEngine):
     def forward(self, path: str, body: Mapping[str, Any]) -> Any:
         return self._link.forward(path.removeprefix("/v1"), {**body, "model": self._model})
 
+    def _cache_salt(self, name: str) -> str | None:
+        """What separates a key's requests in vLLM's prefix cache from those of others: the time to a first token would
+        tell what they have sent. Nobody who knows names of keys can guess it. None outside a server."""
+        return hashlib.blake2b(name.encode(), key=self._salt, digest_size=16).hexdigest() if name else None
+
     def _prepare(self, request: Request) -> tuple[IncomingAnswer, Begin]:
         check_capabilities(self, request)
         _refuse(self.name, request)
@@ -161,7 +169,10 @@ class OpenAIEngine(UpstreamEngine):
             self._compiler.compile(spec)  # type: ignore[arg-type]  # what is wrong with it is told before anything is sent
         if turn.spec is not None and not has_judge(turn.spec):
             answer.run.holds = self._compiler.compile(turn.spec).accepts
-        body, notes = body_of(asked, model=self._model, seed=answer.seed + request.stream, server=self._server)
+        seed = answer.seed + request.stream
+        body, notes = body_of(
+            asked, model=self._model, seed=seed, server=self._server, cache_salt=self._cache_salt(owner())
+        )
         notes += sent.notes + (no_matcher(spec) if is_sent else (not_sent(spec),))
         if request.tools:
             notes += ("tool calls are checked by the verdict: whether the server enforces them is not known here",)
