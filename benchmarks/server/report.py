@@ -70,12 +70,12 @@ def against(
     table = _table("ours / it")
     for count in at_once:
         with ExitStack() as stack:
-            mine = stack.enter_context(ours(path, threads=threads, ESPALIER_KV_SIZE=str(max(4, count) * CONTEXT)))
-            slots = {"ESPALIER_KV_UNIFIED": "false", "ESPALIER_SEQUENCES": str(count)}  # as llama-server has them
-            apart = stack.enter_context(ours(path, threads=threads, **slots))
+            mine = stack.enter_context(ours(path, threads=threads))
+            shared = {"ESPALIER_KV_UNIFIED": "true", "ESPALIER_KV_SIZE": str(max(4, count) * CONTEXT)}
+            together = stack.enter_context(ours(path, threads=threads, **shared))
             asks = {"ours": _ask(mine, count, tokens), "ours, no schema": _ask(mine, count, tokens, is_free=True)}
-            asks["--no-kv-unified"] = _ask(apart, count, tokens)
-            asks["  no schema"] = _ask(apart, count, tokens, is_free=True)
+            asks["--kv-unified"] = _ask(together, count, tokens)
+            asks["  no schema"] = _ask(together, count, tokens, is_free=True)
             for name in ("llama-server", "llama_cpp.server"):
                 if why := missing(name):
                     print(f"{count:<9}{name:<24}left out: {why}")

@@ -69,9 +69,9 @@ class Request:
     prompt_top: measure the prompt's tokens too, each with so many most probable ones.
     only_prompt: read the prompt and generate nothing. line_seconds: end the text at the first new line after so many
     seconds of generation, as cut. live: the records of steps are read as they come, so each is made with its token, as
-    it is for recorders. recorders: get every step, in the thread that reads the events.
-    request_id: the request's name in recorders. notes: for the user:
-    what of a preset was replaced, and what is not enforced. preset_fields: the sampling fields that a preset states and
+    it is for recorders. whole: nobody reads a token before the end, so a reader on an event loop is woken once, then.
+    recorders: get every step, in the thread that reads the events. request_id: the request's name in recorders. notes:
+    for the user: what of a preset was replaced, and what is not enforced. preset_fields: the sampling fields that a preset states and
     nothing else does: an engine that has no such field leaves it out, and a note says so. sample_group: the same for
     all outputs that were asked for together.
     """
@@ -106,6 +106,7 @@ class Request:
     line_seconds: float | None = None
     sampler: SamplerName = "espalier"
     live: bool = field(default=False, compare=False)
+    whole: bool = field(default=False, compare=False)
     recorders: tuple[Recorder, ...] = ()
     request_id: str = ""
     notes: tuple[str, ...] = ()
@@ -253,7 +254,7 @@ class TokenEvent:
     index: the request's place in the batch. record: None when tracing is off. deltas: what the text adds to the turn's
     reasoning, content and calls; they may lag behind the text. prompt_tokens, cached_tokens: as in Usage; None where
     the engine does not know them before the end. measured: of the first event, the measured tokens of the prompt; see
-    Result.
+    Result. after: seconds from submission to this token, of a request whose events are read at its end; None otherwise.
     """
 
     index: int
@@ -264,6 +265,7 @@ class TokenEvent:
     prompt_tokens: int | None = field(default=None, compare=False)
     cached_tokens: int | None = field(default=None, compare=False)
     measured: tuple[PromptToken, ...] = field(default=(), compare=False, repr=False)
+    after: float | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -203,7 +203,8 @@ class SamplingConfig(SamplingValues):
             given = getattr(self, name)
             if given is UNSET:
                 given = {**NEUTRAL, **WITH_MIROSTAT}.get(name, one.default) if mirostat else one.default
-            object.__setattr__(self, name, one.check(given))
+            # Most fields are at their defaults, which need no check.
+            object.__setattr__(self, name, given if given is one.default else one.check(given))
         if self.extra:
             object.__setattr__(self, "sampler_order", self._order_with_plugins())
         if mirostat:

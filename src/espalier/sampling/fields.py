@@ -186,6 +186,8 @@ class Seed(Option):
     def check(self, given: Any) -> int | None:
         if given is None:
             return None
+        if is_whole(given) and 0 <= given < SEED_LIMIT:
+            return int(given)
         value = Whole(name=self.name, default=0, low=-1, high=SEED_LIMIT - 1, hint=self.hint).check(given)
         return None if value == -1 else value
 

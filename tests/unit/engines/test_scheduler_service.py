@@ -10,7 +10,7 @@ import textwrap
 import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pytest
 
@@ -33,6 +33,7 @@ from espalier.errors import (
     Unavailable,
 )
 from espalier.tokens.vocab import Vocab
+from espalier.trace.recorders.memory import MemoryRecorder
 
 SCHEMA = {
     "type": "object",
@@ -193,7 +194,7 @@ def test_a_loop_is_woken_once_a_round_however_many_read_on_it():
         calls = []
         inner = loop.call_soon_threadsafe
         loop.call_soon_threadsafe = lambda *args: (calls.append(args), inner(*args))[1]
-        await asyncio.to_thread(hand_out, [(box, [n]) for n, box in enumerate(boxes)])
+        await asyncio.to_thread(hand_out, [(box, [n], True) for n, box in enumerate(boxes)])
         woken = [call for call in calls if call[0].__name__ == "_wake"]
         assert await asyncio.gather(*readers) == [[n] for n in range(20)]
         return len(woken)
@@ -209,8 +210,8 @@ def test_a_reader_that_is_cancelled_while_it_waits_loses_nothing():
         reader.cancel()
         with pytest.raises(asyncio.CancelledError):
             await reader
-        hand_out([(box, ["a"])])
-        hand_out([(box, ["b"])])
+        hand_out([(box, ["a"], True)])
+        hand_out([(box, ["b"], True)])
         return await box.take_async()
 
     assert asyncio.run(main()) == ["a", "b"]
@@ -227,9 +228,40 @@ def test_who_reads_on_a_loop_that_is_closed_is_told_to_be_lost():
 
     loop.run_until_complete(begin())
     loop.close()
-    hand_out([(box, ["a"])])
+    hand_out([(box, ["a"], True)])
     assert lost == [box]
     reading.close()
+
+
+def test_who_reads_a_whole_text_is_woken_once_with_the_times_of_its_tokens(eng, service):
+    request = next(request for request in requests(eng) if request.sampling.max_tokens > 3)
+    alone = list(service.submit(request))
+    assert all(event.after is None for event in alone[:-1])
+
+    async def read():
+        running = service.submit(replace(request, whole=True))
+        return [burst async for burst in running.bursts()]
+
+    bursts = asyncio.run(read())
+    first, last = [event for burst in bursts[:-1] for event in burst], bursts[-1]
+    assert first == alone[:-1]
+    # It may have begun to read before the text ended, but is woken once from then on.
+    assert len(bursts) <= 3 + len(alone) // service_module.AT_ONCE
+    times = [event.after for event in first]
+    assert times == sorted(times) and 0 <= times[0] and times[-1] > times[0]
+    assert comparable(last[0].result) == comparable(alone[-1].result)
+
+
+def test_a_whole_text_is_read_in_a_thread_as_any_other(eng, service):
+    request = requests(eng)[0]
+    assert whole(service.submit(replace(request, whole=True)))[1].text == whole(service.submit(request))[1].text
+
+
+def test_what_recorders_get_is_not_put_off(eng, service):
+    request = replace(requests(eng)[0], whole=True)
+    watched = replace(request, recorders=(MemoryRecorder(),))
+    assert service_module._ticket(eng.engine.prepare(request), (None, 0)).times == []
+    assert service_module._ticket(eng.engine.prepare(watched), (None, 0)).times is None
 
 
 def test_a_slow_reader_makes_nobody_wait(eng, service):

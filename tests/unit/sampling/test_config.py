@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from espalier import SamplingConfig
 from espalier.errors import SamplingError
+from espalier.sampling.config import FIELDS
 
 
 @pytest.mark.parametrize(
@@ -212,6 +213,13 @@ def test_numpy_s_numbers_become_python_s():
 def test_an_unknown_sampler_is_said_to_be_unknown():
     with pytest.raises(SamplingError, match="unknown: temp"):
         SamplingConfig(sampler_order=("top_k", "temp"))
+
+
+def test_a_default_is_what_its_own_check_makes_of_it():
+    """So a config does not check the fields that are left at their defaults."""
+    for name, option in FIELDS.items():
+        checked = option.check(option.default)
+        assert (checked, type(checked)) == (option.default, type(option.default)), name
 
 
 def test_greedy_is_not_idle_without_its_name_in_the_order():

@@ -115,9 +115,11 @@ class PreparedRun:
         """The plan, not started. Call it once: from then on the job's matcher, chain and stream belong to the plan."""
         return self.make_plan(replace(self.job, owner=self.owner))
 
-    def event(self, happened: SampledToken | Outcome, index: int = 0, *, reused: int = 0) -> Event:
+    def event(
+        self, happened: SampledToken | Outcome, index: int = 0, *, reused: int = 0, after: float | None = None
+    ) -> Event:
         """The event for what happened, in order. index: the request's place in its batch. reused: prompt tokens that
-        were not computed."""
+        were not computed. after: as in TokenEvent."""
         if isinstance(happened, SampledToken):
             deltas = self._heard(happened.text)
             if happened.record is not None and self.request.recorders:
@@ -135,6 +137,7 @@ class PreparedRun:
                 prompt_tokens=len(self.job.prompt),
                 cached_tokens=reused,
                 measured=() if self._scores is None else self._measure_prompt(),
+                after=after,
             )
         deltas = self.deltas(happened.tail, is_last=True)
         result = self.result(happened, reused)

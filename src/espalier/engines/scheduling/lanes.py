@@ -45,6 +45,8 @@ class Ticket:
     deadline: float | None = None
     reader: Any = None
     request: object | None = None
+    #: Of a request whose reader waits for the end: seconds from submission to each token, added as they are delivered.
+    times: list[float] | None = None
     number: int = -1  # set by the scheduler: in order of arrival
     is_over: bool = False
     arrived: float = 0.0

@@ -32,6 +32,7 @@ class SequencePool:
 
     def __init__(self, model: StepModel) -> None:
         self.model = model
+        self._watched = model if isinstance(model, WatchedModel) else None  # a look at all of its methods
         self.count = 0
         self.tokens = 0
 
@@ -50,8 +51,8 @@ class SequencePool:
 
     def unwatch(self, held: HeldSequence) -> None:
         """From now on nobody gets its hidden states."""
-        if isinstance(self.model, WatchedModel):
-            self.model.watch(held.sequence, None)
+        if self._watched is not None:
+            self._watched.watch(held.sequence, None)
 
     def truncate(self, held: HeldSequence, length: int) -> None:
         """Raises ValueError, CapabilityError."""

@@ -24,12 +24,15 @@ class Mailbox(Generic[T]):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._future: asyncio.Future[None] | None = None
 
-    def put(self, items: Iterable[T]) -> asyncio.AbstractEventLoop | None:
-        """From any thread. Returns the event loop on which to call `wake`, if a reader sleeps there."""
+    def put(self, items: Iterable[T], *, wakes: bool = True) -> asyncio.AbstractEventLoop | None:
+        """From any thread. Returns the event loop on which to call `wake`, if a reader sleeps there. wakes: whether a
+        reader that sleeps on an event loop is to read the items now."""
         with self._changed:
             self._items.extend(items)
             if self._is_awaited:
                 self._changed.notify_all()
+            if not wakes:
+                return None
             loop, self._loop = self._loop, None
             return loop
 
@@ -67,11 +70,12 @@ class Mailbox(Generic[T]):
         return items
 
 
-def hand_out(batch: Sequence[tuple[Mailbox[T], Sequence[T]]]) -> None:
-    """Fill mailboxes, then wake every waiting event loop once."""
+def hand_out(batch: Sequence[tuple[Mailbox[T], Sequence[T], bool]]) -> None:
+    """Fill mailboxes, then wake every event loop once on which a reader waits for any of them. batch: mailboxes, items,
+    and whether the items wake a reader."""
     asleep: dict[asyncio.AbstractEventLoop, list[Mailbox[T]]] = {}
-    for mailbox, items in batch:
-        loop = mailbox.put(items)
+    for mailbox, items, wakes in batch:
+        loop = mailbox.put(items, wakes=wakes)
         if loop is not None:
             asleep.setdefault(loop, []).append(mailbox)
     for loop, mailboxes in asleep.items():

@@ -77,7 +77,8 @@ class Service:
         **options: Any,
     ) -> None:
         self._engine, self._clock, self._judge, self.aside = engine, clock, judge, aside
-        self._scheduler = Scheduler(engine.model, _deliver, clock=clock, cpu=cpu, **options)
+        deliver = partial(_deliver, clock=clock)
+        self._scheduler = Scheduler(engine.model, deliver, clock=clock, cpu=cpu, **options)
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
         self._closing = threading.Lock()
@@ -157,6 +158,7 @@ class _ServiceRun:
     ) -> None:
         self._scheduler, self._prepared, self._service = scheduler, prepared, keep
         self._is_read = False
+        self._read = 0  # events
         tickets: list[Ticket] = []
         # The mailbox must not refer to this object, or it would never be collected when nobody reads any more.
         self._box: Box = Mailbox(partial(_cancel, scheduler, tickets))
@@ -238,7 +240,10 @@ class _ServiceRun:
     def _event(self, happened: PlanEvent) -> Event:
         if isinstance(happened, Exception):
             raise happened
-        return self._prepared.event(happened, reused=self.ticket.reused)
+        times, count = self.ticket.times, self._read
+        self._read += 1
+        after = None if times is None or not isinstance(happened, SampledToken) else times[count]
+        return self._prepared.event(happened, reused=self.ticket.reused, after=after)
 
     def _end(self, outcome: Outcome) -> Event:
         """The last event, with the records of all steps made: a reader on an event loop finds no work in them."""
@@ -268,6 +273,8 @@ def _ticket(run: PreparedRun, reader: tuple[Box, int], *, owner: str = "", deadl
         cost_key=run.cost_key,
         watch=run.watch,
         request=this_request(),
+        # What recorders get is not put off.
+        times=[] if run.request.whole and not run.request.recorders else None,
     )
 
 
@@ -276,14 +283,19 @@ def _cancel(scheduler: Scheduler, tickets: Sequence[Ticket]) -> None:
         scheduler.cancel(ticket)
 
 
-def _deliver(batch: Sequence[tuple[Ticket, PlanEvent]]) -> None:
+def _deliver(batch: Sequence[tuple[Ticket, PlanEvent]], clock: Callable[[], float] = time.monotonic) -> None:
+    """Hand out what happened. clock: the scheduler's."""
     events: dict[Ticket, list[PlanEvent]] = {}
     for ticket, event in batch:
         events.setdefault(ticket, []).append(event)
-    posted: list[tuple[Box, list[tuple[int, PlanEvent]]]] = []
+    posted: list[tuple[Box, list[tuple[int, PlanEvent]], bool]] = []
     for ticket, happened in events.items():
         box, index = ticket.reader
-        posted.append((box, [(index, event) for event in happened]))
+        wakes, times = True, ticket.times
+        if times is not None:
+            wakes, after = not isinstance(happened[-1], SampledToken), clock() - ticket.arrived
+            times += [after] * (len(happened) - wakes)
+        posted.append((box, [(index, event) for event in happened], wakes))
         if ticket.is_over:
             ticket.reader = None  # breaks the reference cycle of mailbox and ticket, so that both are freed at once
     hand_out(posted)

@@ -146,10 +146,12 @@ class Generation:
     def _note(self, index: int, happened: Event) -> None:
         output = self.outputs[index]
         if isinstance(happened, TokenEvent):
-            now = time.monotonic()
+            read = now = time.monotonic()
+            if happened.after is not None and output.submitted is not None:  # it came before it is read
+                now = output.submitted + happened.after
             if output.first is None:
                 output.first = now
-                self.span.first_token()
+                self.span.first_token(ago=read - now)
             else:
                 output.gaps.append(now - output.last)
             output.last = now

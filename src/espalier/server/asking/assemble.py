@@ -95,6 +95,7 @@ def _requests(draft: RequestDraft, process: Process) -> tuple[Request, ...]:
                 sampling=in_buckets(request.sampling, process.settings),
                 logprobs=draft.top_logprobs is not None,
                 live=_reads_steps(draft),
+                whole=process.reports_items,
                 **draft.request,
             )
             check_capabilities(process.engine.engine, request)

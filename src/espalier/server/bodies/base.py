@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, ConfigDict, PrivateAttr, ValidationError
@@ -43,16 +44,9 @@ class Body(BaseModel):
         return self._told
 
     @classmethod
-    def _ours(cls) -> set[str]:
-        """The fields of its `espalier`; none if it has no such object."""
-        field = cls.model_fields.get("espalier")
-        kind = None if field is None else _model_in(field.annotation)
-        return set() if kind is None else names_of(kind)
-
-    @classmethod
     def as_sent(cls, data: Mapping[str, Any], *, strict: bool) -> tuple[dict[str, Any], FieldWarnings]:
         """The object with its fields sorted, before they are validated. Raises what `sort_fields` raises."""
-        sorted_fields = sort_fields(data, names_of(cls), strict=strict, ours=cls._ours())
+        sorted_fields = sort_fields(data, names_of(cls), strict=strict, ours=_names_of_ours(cls))
         field_warnings = FieldWarnings(hints=sorted_fields.hints, warnings=sorted_fields.unknown)
         for name in cls.OBJECTS:
             if isinstance(inner := sorted_fields.fields.get(name), Mapping):
@@ -87,9 +81,18 @@ def read_body(cls: type[BodyType], data: Mapping[str, Any], *, strict: bool = Tr
     return body
 
 
-def names_of(cls: type[BaseModel]) -> set[str]:
+@cache
+def names_of(cls: type[BaseModel]) -> frozenset[str]:
     """The names of a body's fields, as JSON has them."""
-    return {field.alias or name for name, field in cls.model_fields.items()}
+    return frozenset(field.alias or name for name, field in cls.model_fields.items())
+
+
+@cache
+def _names_of_ours(cls: type[BaseModel]) -> frozenset[str]:
+    """The fields of a body's `espalier`; none if it has no such object."""
+    field = cls.model_fields.get("espalier")
+    kind = None if field is None else _model_in(field.annotation)
+    return frozenset() if kind is None else names_of(kind)
 
 
 def _first(cls: type[BaseModel], error: ValidationError) -> Exception:
@@ -104,7 +107,7 @@ def _first(cls: type[BaseModel], error: ValidationError) -> Exception:
     return BadRequest(f"{path}: {problem['msg'][0].lower()}{problem['msg'][1:]}", field=path)
 
 
-def _siblings(cls: type[BaseModel], loc: tuple[int | str, ...]) -> set[str]:
+def _siblings(cls: type[BaseModel], loc: tuple[int | str, ...]) -> frozenset[str]:
     """Field names of the object at this location."""
     for part in loc:
         field = next((f for n, f in cls.model_fields.items() if (f.alias or n) == part), None)

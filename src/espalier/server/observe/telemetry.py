@@ -46,8 +46,8 @@ class RequestSpan(Protocol):
         """Values by the names of PARAMETERS; None is left out."""
         ...
 
-    def first_token(self) -> None:
-        """The first token was generated. Further calls do nothing."""
+    def first_token(self, ago: float = 0.0) -> None:
+        """The first token was generated so many seconds ago. Further calls do nothing."""
         ...
 
     def finished(
@@ -138,10 +138,10 @@ class _OpenSpan:
             if value is not None:
                 self._span.set_attribute(PARAMETERS[name], value)
 
-    def first_token(self) -> None:
+    def first_token(self, ago: float = 0.0) -> None:
         if not self._has_first:
             self._has_first = True
-            self._span.set_attribute("gen_ai.server.time_to_first_token", self._clock() - self._began)
+            self._span.set_attribute("gen_ai.server.time_to_first_token", self._clock() - ago - self._began)
 
     def finished(
         self, *, response_id: str, input_tokens: int, output_tokens: int, finish_reasons: Sequence[str]
@@ -173,7 +173,7 @@ class _OpenSpan:
 class _NoSpan:
     def parameters(self, **values: Any) -> None: ...
 
-    def first_token(self) -> None: ...
+    def first_token(self, ago: float = 0.0) -> None: ...
 
     def finished(
         self, *, response_id: str, input_tokens: int, output_tokens: int, finish_reasons: Sequence[str]

@@ -33,7 +33,8 @@ class Process:
     named_stores: those that requests name. overwrites: set for all requests. batches: None where batch jobs are off.
     responses: None where they are not stored. replicas: those that serve beside it, on a cluster. wakers: called when
     there is a new batch, or one is to stop. running: outputs by caller, for the event loop alone. reports_items:
-    whether the report of a batch reads each trace."""
+    whether the items of a batch are executed, whose report reads each trace, and whose tokens nobody reads before the
+    end."""
 
     settings: ServerSettings
     app: App
