@@ -68,17 +68,24 @@ def render_pair(
 
 
 def _document(template: str, *, styles: Sequence[str], scripts: Sequence[str], parts: Mapping[str, Any]) -> str:
-    """Fill a template: strings are HTML-escaped, everything else is embedded as JSON."""
+    return fill_template(template, styles=styles, scripts=scripts, parts=parts)[0]
+
+
+def fill_template(
+    template: str, *, styles: Sequence[str], scripts: Sequence[str], parts: Mapping[str, Any], connects: bool = False
+) -> tuple[str, str]:
+    """Fill a template: strings are HTML-escaped, everything else is embedded as JSON. connects: whether its script asks
+    its own server. Returns the page and its Content-Security-Policy."""
     style, script = _concatenate(*styles), _concatenate(*scripts)
     policy = (
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; img-src data:; "
-        "base-uri 'none'; form-action 'none'"
+        f"{"connect-src 'self'; " if connects else ''}base-uri 'none'; form-action 'none'"
     )
     filled = {"policy": html.escape(policy, quote=True), "style": style, "script": script}
     for name, value in parts.items():
         filled[name] = html.escape(_visible(value), quote=True) if isinstance(value, str) else _embed_json(value)
     # One pass: text of the trace that looks like a placeholder is not substituted again.
-    return _PLACE.sub(lambda match: filled[match[1]], _resource(template))
+    return _PLACE.sub(lambda match: filled[match[1]], _resource(template)), policy
 
 
 def frame(page: str) -> str:

@@ -134,7 +134,7 @@ def test_filters_and_counts(run: Run) -> None:
     assert run("logs", "list", "--since", "yesterday")[0] == 2
     assert run("logs", "search", "...")[0] == 2
     with pytest.raises(InputError):
-        logs.read_since("1y", time.time())
+        read_since("1y", time.time())
 
 
 def test_prune_says_first_and_deletes_then(run: Run) -> None:

@@ -213,7 +213,7 @@ def test_sums_are_made_only_where_somebody_reads_them() -> None:
     assert ask(process, tools=[{"type": "function", "function": {"name": "f"}}]).requests[0].trace == "summary"
     assert ask(process, espalier={"trace": True}).requests[0].trace == "summary"
     assert ask(process, logprobs=True).requests[0].trace == "summary"
-    assert ask(made(store_traces="always")).requests[0].trace == "summary"
+    assert ask(made(trace_level="summary")).requests[0].trace == "summary"
     assert ask(replace(process, log=object())).requests[0].trace == "summary"
     assert ask(ServerExecutor(process)._process).requests[0].trace == "summary", "the report of a batch"
 

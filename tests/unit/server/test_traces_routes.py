@@ -195,7 +195,7 @@ def test_without_a_key_nothing_is_said(store: Store, path: str) -> None:
 def test_without_a_store_the_answer_names_the_setting(path: str) -> None:
     answer = client_of(None).get(path)
     assert answer.status_code == 404
-    assert "STORE_TRACES" in answer.json()["error"]["message"]
+    assert "TRACE_LEVEL" in answer.json()["error"]["message"]
 
 
 def test_a_database_that_fails_is_an_error_in_the_usual_shape() -> None:

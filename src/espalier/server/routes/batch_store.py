@@ -97,16 +97,6 @@ def _pieces(lines: Iterator[bytes]) -> Iterator[bytes]:
         yield bytes(waiting)
 
 
-def limit_of(request: Request, *, default: int, most: int) -> int:
-    """`?limit`. Raises InputError."""
-    given = request.query_params.get("limit")
-    if given is None:
-        return default
-    if not re.fullmatch(r"[0-9]{1,6}", given) or not 1 <= int(given) <= most:
-        raise InputError(f"limit must be a whole number from 1 to {most}", field="limit")
-    return int(given)
-
-
 def page_json(rows: list[dict[str, Any]], *, limit: int) -> dict[str, Any]:
     """A cursor list of up to `limit` of the rows, which are one more if there are more."""
     shown = rows[:limit]
