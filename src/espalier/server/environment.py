@@ -84,9 +84,8 @@ def read_environment(
         f"{name} has no effect: {why}" for name, why in WITHOUT_EFFECT.items() if values.get(name) and name not in off
     ]
     if old := values.get(STORE_TRACES):
-        notes.append(
-            f"{STORE_TRACES}={old} is now TRACE_LEVEL={values.get('TRACE_LEVEL')}; the old name still works in this release"
-        )
+        level = values.get("TRACE_LEVEL")
+        notes.append(f"{STORE_TRACES}={old} is now TRACE_LEVEL={level}; the old name still works in this release")
     notes += [
         f"{old} is now called {new}; the old name still works in this release"
         for old, new in OLD_NAMES.items()

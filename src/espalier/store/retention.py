@@ -27,7 +27,7 @@ LEASE_SECONDS = 120.0
 BATCH_ROWS = 200
 VACUUM_PAGES = 500  # 2 MB at once
 MOST_FLAGGED = 10_000
-"""Flagged rows of a table that stay whatever their age, the newest, so that a model which always fails fills no disk."""
+"""Flagged rows of a table that stay whatever their age, the newest, so that a model that always fails fills no disk."""
 
 KEPT: tuple[tuple[Table, str], ...] = (
     (TRACES, traces.PREFIX),

@@ -77,9 +77,10 @@ def fill_template(
     """Fill a template: strings are HTML-escaped, everything else is embedded as JSON. connects: whether its script asks
     its own server. Returns the page and its Content-Security-Policy."""
     style, script = _concatenate(*styles), _concatenate(*scripts)
+    own_server = "connect-src 'self'; " if connects else ""
     policy = (
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; img-src data:; "
-        f"{"connect-src 'self'; " if connects else ''}base-uri 'none'; form-action 'none'"
+        f"{own_server}base-uri 'none'; form-action 'none'"
     )
     filled = {"policy": html.escape(policy, quote=True), "style": style, "script": script}
     for name, value in parts.items():

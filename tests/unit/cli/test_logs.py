@@ -16,7 +16,7 @@ pytest.importorskip("sqlalchemy")
 pytest.importorskip("alembic")
 
 from espalier.cli.flags import store as flags_store
-from espalier.cli.logs import commands as logs
+from espalier.cli.flags.moments import read_since
 from espalier.cli.main import main_code
 from espalier.errors import InputError
 from espalier.store.open import open_store

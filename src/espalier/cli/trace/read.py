@@ -29,8 +29,7 @@ TraceArgument = Annotated[
     ),
 ]
 DatabaseUrl = Annotated[
-    str | None,
-    typer.Option(help="Another store than the server's, such as sqlite:///espalier.db.", metavar="URL"),
+    str | None, typer.Option(help="Another store than the server's, such as sqlite:///espalier.db.", metavar="URL")
 ]
 REQUEST_ID = re.compile(r"[A-Za-z0-9._:+=-]{1,128}")
 """What may be an id of a request or a trace, and no path."""

@@ -120,10 +120,7 @@ class Keyring:
         if known_key.expires is not None and self._now() >= known_key.expires:
             raise Unauthorized("the API key has expired")
         return Caller(
-            name=known_key.name,
-            may_read_metrics=known_key.may_read_metrics,
-            has_key=True,
-            is_admin=known_key.is_admin,
+            name=known_key.name, may_read_metrics=known_key.may_read_metrics, has_key=True, is_admin=known_key.is_admin
         )
 
 

@@ -317,7 +317,14 @@ class PrometheusMeter:
 
     def _begin_at_zero(self) -> None:
         """Create all series with the value 0, since a rate needs a first sample."""
-        for family in (*self._prompt, *self._generated, *self._times.values(), self._spared, self._unrecorded, self._unkept):
+        for family in (
+            *self._prompt,
+            *self._generated,
+            *self._times.values(),
+            self._spared,
+            self._unrecorded,
+            self._unkept,
+        ):
             family.labels(self._model, ENGINE)
         for kind in KINDS.names():
             self._broken.labels(self._model, ENGINE, kind)

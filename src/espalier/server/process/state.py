@@ -29,11 +29,12 @@ class Process:
     started: Unix seconds. pools: threads for work that blocks or takes long. spans: telemetry. fingerprint:
     identifies the model and this version. recorders: get every run. default_strategy: for requests that name none;
     None leaves the choice to the engine. prebuild: how far the word lists are that are compiled at the start. logs:
-    stored generation logs; log: writes them; None where they are not kept. traces: writes what `store` has; None where no trace is kept. activations: takes hidden states.
-    named_stores: those that requests name. overwrites: set for all requests. batches: None where batch jobs are off.
-    responses: None where they are not stored. replicas: those that serve beside it, on a cluster. wakers: called when
-    there is a new batch, or one is to stop. running: outputs by caller, for the event loop alone. reports_items:
-    whether the report of a batch reads each trace."""
+    stored generation logs; log: writes them; None where they are not kept. traces: writes what `store` has; None
+    where no trace is kept. activations: takes hidden states. named_stores: those that requests name. overwrites:
+    set for all requests. batches: None where batch jobs are off. responses: None where they are not stored.
+    replicas: those that serve beside it, on a cluster. wakers: called when there is a new batch, or one is to stop.
+    running: outputs by caller, for the event loop alone. reports_items: whether the report of a batch reads each
+    trace."""
 
     settings: ServerSettings
     app: App

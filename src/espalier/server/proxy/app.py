@@ -16,6 +16,7 @@ from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
 from espalier.errors import Cancelled, EspalierError
+from espalier.server.apps import TRACE_ROUTERS
 from espalier.server.asgi import Edge, OriginGuard
 from espalier.server.http import errors
 from espalier.server.http.browsers import allow_origins
@@ -34,7 +35,6 @@ from espalier.server.proxy.playground import Playground, playground
 from espalier.server.proxy.settings import Mode, ProxySettings
 from espalier.server.proxy.state import ProxyProcess
 from espalier.server.proxy.xray import x_ray
-from espalier.server.apps import TRACE_ROUTERS
 from espalier.server.settings import ServerSettings
 from espalier.version import __version__
 

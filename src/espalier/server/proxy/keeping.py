@@ -64,8 +64,8 @@ def file_limits(settings: ServerSettings) -> Limits:
 
 
 class TraceKeeper:
-    """Where the traces of a proxy go. folder: None for no files. limits: of its files. texts: whether traces have prompts
-    and outputs; without them there are no files, which spell the output."""
+    """Where the traces of a proxy go. folder: None for no files. limits: of its files. texts: whether traces have
+    prompts and outputs; without them there are no files, which spell the output."""
 
     def __init__(
         self,
@@ -108,8 +108,8 @@ class TraceKeeper:
     ) -> bool:
         """Write the trace's file, then store it, each whole or not at all; what fails is logged. Returns whether there
         is a file. combined: the content of the file, made in the thread that writes it. index: which output of the
-        request. is_stored: whether it goes to the store too, and not only to its file until more is known. ids: gets the
-        id of the trace, by the index of its output; one that is there is used."""
+        request. is_stored: whether it goes to the store too, and not only to its file until more is known. ids: gets
+        the id of the trace, by the index of its output; one that is there is used."""
         ids = {} if ids is None else ids
         ids.setdefault(index, self._store.new_trace_id())
         return await asyncio.to_thread(

@@ -11,7 +11,6 @@ from typing import Any, BinaryIO, TypeVar
 from fastapi import Request
 from starlette.responses import StreamingResponse
 
-from espalier.errors import InputError
 from espalier.server.http.errors import NotFound
 from espalier.server.http.uploads import read_upload
 from espalier.server.ports import Caller

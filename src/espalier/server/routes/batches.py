@@ -27,7 +27,8 @@ from espalier.trace.report.page_style import policy
 ENDPOINTS = ("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/embeddings", "/completion")
 STATUSES = (400, 401, 404, 429, 500, 503)
 LIMIT, MOST = 20, 100
-HOUR = 3600.0LIST_PARAMETERS = query_of(limit_parameter(default=LIMIT, most=MOST), AFTER)
+HOUR = 3600.0
+LIST_PARAMETERS = query_of(limit_parameter(default=LIMIT, most=MOST), AFTER)
 
 router = APIRouter(tags=["openai"])
 

@@ -27,7 +27,8 @@ from espalier.store.batches.open import BatchStore
 
 MOST = 10_000
 STATUSES = (400, 401, 404, 429, 500, 503, 507)
-FORM = multipart_form(file={"type": "string", "format": "binary"}, purpose={"type": "string", "enum": ["batch"]})LIST_PARAMETERS = query_of(
+FORM = multipart_form(file={"type": "string", "format": "binary"}, purpose={"type": "string", "enum": ["batch"]})
+LIST_PARAMETERS = query_of(
     limit_parameter(default=MOST, most=MOST), AFTER, ORDER, parameter("purpose", "Of this purpose alone.")
 )
 

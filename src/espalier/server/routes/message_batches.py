@@ -25,15 +25,7 @@ from espalier.server.http.errors import BadRequest, NotFound, UnsupportedParamet
 from espalier.server.http.query import BETA, limit_of, limit_parameter, parameter, query_of
 from espalier.server.http.warnings import warning_header
 from espalier.server.http.wire import JsonResponse, to_bytes
-from espalier.server.routes.batch_store import (
-    PRIVATE,
-    batch_store,
-    in_store,
-    page_json,
-    streamed,
-    wake,
-    write_file,
-)
+from espalier.server.routes.batch_store import PRIVATE, batch_store, in_store, page_json, streamed, wake, write_file
 from espalier.server.routes.messages import ROUTE
 from espalier.store.batches.files import HIDDEN
 from espalier.store.batches.open import BatchStore
@@ -48,7 +40,8 @@ ENDED = frozenset({BatchState.COMPLETED, BatchState.FAILED, BatchState.EXPIRED, 
 NEVER_RUN = {"batch_cancelled": "canceled", "batch_expired": "expired"}
 """From our code of an item that never ran to the type of its result."""
 UNFINISHED = {BatchState.EXPIRED: "expired", BatchState.FAILED: "errored"}
-"""What requests without a result are counted as when a batch has ended; others are cancelled."""LIST_PARAMETERS = query_of(
+"""What requests without a result are counted as when a batch has ended; others are cancelled."""
+LIST_PARAMETERS = query_of(
     limit_parameter(default=LIMIT, most=MOST),
     parameter("after_id", "The `last_id` of the previous page."),
     parameter("before_id", "Refused: lists go forward only."),

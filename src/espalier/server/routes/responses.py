@@ -79,7 +79,8 @@ COMPACT = Dialect(
 )
 COMPACTED: dict[int | str, dict[str, Any]] = {
     200: {"description": "OpenAI's compaction.", "content": {"application/json": {"schema": {"type": "object"}}}}
-}INCLUDE = tuple(
+}
+INCLUDE = tuple(
     parameter(name, "Has no effect: what is stored is shown whole.")
     for name in ("include", "include[]", "include_obfuscation")
 )

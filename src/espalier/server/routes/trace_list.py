@@ -13,15 +13,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import HTMLResponse, Response
 
 from espalier.server.http.errors import documented
-from espalier.server.http.query import (
-    AFTER,
-    choice_of,
-    limit_of,
-    limit_parameter,
-    number_of,
-    parameter,
-    query_of,
-)
+from espalier.server.http.query import AFTER, choice_of, limit_of, limit_parameter, number_of, parameter, query_of
 from espalier.server.http.wire import JsonResponse, to_bytes_by_parts
 from espalier.server.ports import Caller, TraceStore
 from espalier.server.process.deps import count_public
@@ -97,7 +89,12 @@ def _page(request: Request) -> Response:
     """The page is public and has nothing of this server: its script asks for the list with the reader's key."""
     count_public(request)
     shown, policy = _rendered(getattr(request.app.state, "playground_path", "./"))
-    headers = {**PRIVATE, "content-security-policy": policy, "vary": "accept", "cross-origin-opener-policy": "same-origin"}
+    headers = {
+        **PRIVATE,
+        "content-security-policy": policy,
+        "vary": "accept",
+        "cross-origin-opener-policy": "same-origin",
+    }
     return HTMLResponse(shown, headers=headers)
 
 

@@ -113,4 +113,3 @@ def _trace(store: TraceStore, caller: Caller, trace_id: str) -> Mapping[str, Any
 
 def _unknown() -> NotFound:
     return NotFound("there is no such trace", field="trace_id")
-
