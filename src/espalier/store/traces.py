@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, column, delete, insert, literal, select, table
+from sqlalchemy import ColumnElement, Connection, bindparam, column, delete, insert, literal, select, table
 
 from espalier.errors import InputError
 from espalier.store import rows
@@ -23,6 +23,9 @@ from espalier.store.trace_filter import PREFIX, TraceFilter
 from espalier.trace.text_policy import TextPolicy
 
 _FTS5 = table(TRACE_SEARCH, column("rowid"), column("words"), column(TRACE_SEARCH))
+# Made once: building a statement of 35 columns takes longer than the database does.
+_INSERT, _INSERT_WORDS = insert(TRACES), insert(TRACE_WORDS)
+_INSERT_FTS5 = insert(_FTS5).values(rowid=bindparam("rowid"), words=bindparam("words"))
 LISTED = [column for column in TRACES.c if column.name != "body"]
 
 
@@ -58,10 +61,10 @@ class TraceRows(rows.StoreRows):
             created = moment_of(trace_id)
         columns |= {"id": trace_id, "created": created, "body": body}
         with self.database.writing() as connection:
-            connection.execute(insert(TRACES).values(columns))
-            done = connection.execute(insert(TRACE_WORDS).values(trace_id=trace_id, words=words))
+            connection.execute(_INSERT, columns)
+            done = connection.execute(_INSERT_WORDS, {"trace_id": trace_id, "words": words})
             if self.database.is_sqlite:
-                connection.execute(insert(_FTS5).values(rowid=done.lastrowid, words=words))
+                connection.execute(_INSERT_FTS5, {"rowid": done.lastrowid, "words": words})
         return trace_id
 
     def traces(self, wanted: TraceFilter, *, limit: int) -> Sequence[Mapping[str, Any]]:

@@ -33,6 +33,7 @@ CHAT = "/v1/chat/completions"
 BODY: dict[str, Any] = {
     "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "A secret garden, please"}],
     "max_tokens": 40,
+    "temperature": 0,
 }
 SCHEMA = {"title": "Answer", "type": "object", "properties": {"word": {"type": "string"}}, "required": ["word"]}
 JSON = {"response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": SCHEMA}}}
