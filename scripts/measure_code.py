@@ -179,7 +179,7 @@ def touched_by_request() -> Counter[str]:
     from espalier.server.settings import settings_of  # noqa: PLC0415
 
     body = {"messages": [{"role": "user", "content": "Hi"}], "stream": True, "max_tokens": 20, "seed": 1}
-    off = {"BATCH_JOBS": "false", "STORE_TRACES": "never", "STORE_RESPONSES": "false"}
+    off = {"BATCH_JOBS": "false", "TRACE_LEVEL": "off", "STORE_RESPONSES": "false"}
     settings = settings_of({"MODEL_ALIAS": "fake", "SECRET_TOKEN": "x" * 32, "STEP_SECONDS": "60"} | off)
     calls = Calls()
     with espalier.load("fake") as engine, TestClient(create_app(settings, engine=engine)) as client:

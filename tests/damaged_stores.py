@@ -63,10 +63,11 @@ def use_activations(folder: Path) -> None:
 
 def use_database(folder: Path) -> None:
     from espalier.store.open import open_store  # an extra
+    from espalier.store.trace_filter import TraceFilter
 
     store = open_store(f"sqlite:///{folder / 'data.db'}")
     try:
-        for row in store.traces(caller=None, limit=100, after=None):
+        for row in store.traces(TraceFilter(), limit=100):
             store.trace(row["id"], caller=None)
         store.count_generations()
         store.save_preset({"name": "another", "version": 1})

@@ -28,6 +28,7 @@ from espalier.server.process.pools import make_pools
 from espalier.server.process.state import Process
 from espalier.server.settings import ServerSettings, settings_of
 from espalier.settings import KernelSettings
+from espalier.store.trace_filter import TraceFilter
 from espalier.wiring import App
 
 
@@ -36,7 +37,7 @@ def settings(**values: str) -> ServerSettings:
     objects of thousands of tests, a garbage collection takes the half second that a server allows."""
     return settings_of(
         {
-            "STORE_TRACES": "never",
+            "TRACE_LEVEL": "off",
             "STORE_RESPONSES": "false",
             "BATCH_JOBS": "false",
             "MODEL_ALIAS": "fake",
@@ -142,6 +143,9 @@ class CountingMeter:
     def unrecorded(self) -> None:
         self.faults += 1
 
+    def unkept(self) -> None:
+        self.faults += 1
+
     def answered(self, *, route: str, status: int) -> None:
         pass
 
@@ -190,13 +194,22 @@ class MemoryStore:
     def __init__(self) -> None:
         self.kept: dict[str, Mapping[str, Any]] = {}
 
-    def save_trace(
-        self, trace: Mapping[str, Any], *, request_id: str, caller: str, index: int, route: str | None = None
-    ) -> str:
-        self.kept[f"trc_{request_id}_{index}"] = trace
-        return f"trc_{request_id}_{index}"
+    def new_trace_id(self) -> str:
+        return f"trc_{len(self.kept)}"
 
-    def traces(self, *, caller: str | None, limit: int, after: str | None) -> Sequence[Mapping[str, Any]]:
+    def save_trace(
+        self, trace: Mapping[str, Any], *, request_id: str, caller: str, index: int, trace_id: str = "", **more: Any
+    ) -> str:
+        self.kept[trace_id or f"trc_{request_id}_{index}"] = trace
+        return trace_id or f"trc_{request_id}_{index}"
+
+    def traces(self, wanted: TraceFilter, *, limit: int) -> Sequence[Mapping[str, Any]]:
+        return []
+
+    def save_feedback(self, request_id: str, **said: Any) -> bool | None:
+        return None
+
+    def feedback(self, request_id: str, *, caller: str | None) -> Sequence[Mapping[str, Any]]:
         return []
 
     def trace(self, trace_id: str, *, caller: str | None) -> Mapping[str, Any] | None:

@@ -88,7 +88,7 @@ async def batch(process: Process, count: int) -> None:
 
 
 async def measured(count: int) -> None:
-    settings = settings_of({"STORE_TRACES": "never", "BATCH_JOBS": "false"})
+    settings = settings_of({"TRACE_LEVEL": "off", "BATCH_JOBS": "false"})
     seconds: dict[str, list[float]] = {"engine": [], "routes": [], "batch": []}
     with api.load() as engine:
         async with open_process(settings, Parts(engine=engine), ()) as process:

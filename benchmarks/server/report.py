@@ -4,13 +4,15 @@ How to read it: `tok/s` is over all requests of a burst of so many at once, `fir
 and 95th percentile over a burst); all are medians of rounds, in which the servers take turns on the same file, schema,
 sampling, threads, context and KV cache (f16), each with its defaults otherwise. A ratio is the median of the rounds'
 own, ours over the other's, so that load on the machine hits both sides; `bar` is what it must reach.
-`python -m benchmarks.server.report [--rounds N] [--threads N] [--large FILE] [--only demo|large|transformers|rounds]`
+`python -m benchmarks.server.report [--rounds N] [--threads N] [--large FILE]
+[--only demo|large|transformers|rounds|traces]`
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import statistics
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -29,7 +31,9 @@ AT_ONCE = (1, 8, 32)
 SLOW = 8  # more requests at once than this are not sent to a server that answers one after the other, on a large model
 OTHERS = 10_000
 LEVEL, THRICE, FREE = 1.0, 3.0, 0.95
-PARTS = ("demo", "large", "transformers", "rounds")
+LEVELS = ("off", "summary", "steps")
+"""What is kept of each answer; with `steps`, 0.95 of the speed without is to be left."""
+PARTS = ("demo", "large", "transformers", "rounds", "traces")
 
 Ask = Callable[[int], Burst]
 
@@ -59,6 +63,8 @@ def main(
         transformers(demo, threads=threads, rounds=rounds)
     if "rounds" in only:
         overhead(demo)
+    if "traces" in only:
+        traces(demo / "demo.gguf", threads=threads, rounds=rounds, at_once=at_once)
     print(f"load at the end: {_load()}")
 
 
@@ -107,6 +113,52 @@ def transformers(folder: Path, *, threads: int, rounds: int) -> None:
     for name, bursts in found.items():
         bar = {"1": THRICE, "8, no schema": FREE}.get(name)
         _row(table, int(name[0]), f"ours{name[1:]}", bursts, found["8"], bar)
+
+
+def traces(path: Path, *, threads: int, rounds: int, at_once: Sequence[int]) -> None:
+    """What it costs to keep the trace of every answer. `cpu` is the server's CPU time for a token, beside that without
+    traces: unlike the speed, it does not depend on what else the machine does."""
+    print("\ndemo model, llama.cpp: 64 tokens a request, traces kept")
+    table = Table(
+        {
+            "at once": "<9",
+            "traces": "<10",
+            "tok/s": ">9.0f",
+            "it / off": ">10.3f",
+            "cpu µs": ">9.0f",
+            "off / it": ">10.3f",
+        }
+    )
+    for count in at_once:
+        with ExitStack() as stack:
+            size = {"ESPALIER_KV_SIZE": str(max(4, count) * CONTEXT)}
+            servers = {
+                level: stack.enter_context(ours(path, threads=threads, TRACE_LEVEL=level, **size)) for level in LEVELS
+            }
+            asks = {level: _with_cpu(server, _ask(server, count, 64)) for level, server in servers.items()}
+            measured_bursts = in_turns(asks, rounds)
+        speeds = {level: [one.speed for one, _ in those] for level, those in measured_bursts.items()}
+        spent = {level: [cpu / count / 64 for _, cpu in those] for level, those in measured_bursts.items()}
+        for level in LEVELS:
+            speed, cpu = statistics.median(speeds[level]), statistics.median(spent[level])
+            table.row(count, level, speed, ratio(speeds[level], speeds["off"]), cpu, ratio(spent["off"], spent[level]))
+
+
+def _with_cpu(server: Server, ask: Ask) -> Callable[[int], tuple[Burst, float]]:
+    """The burst, and the microseconds of CPU time that the server spent on it."""
+
+    def asked(turn: int) -> tuple[Burst, float]:
+        before = _cpu_seconds(server.process)
+        sent = ask(turn)
+        return sent, (_cpu_seconds(server.process) - before) * 1e6
+
+    return asked
+
+
+def _cpu_seconds(process: int) -> float:
+    """The CPU time of a process so far."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def overhead(folder: Path) -> None:

@@ -63,7 +63,7 @@ def ours(model: Path, *, threads: int, **environ: str) -> Iterator[Server]:
         if model.is_dir()
         else {"ESPALIER_THREADS": str(threads), "ESPALIER_CONTEXT": str(CONTEXT), "ESPALIER_KV_TYPE": "f16"}
     )
-    usual = {"OMP_NUM_THREADS": str(threads), "STORE_TRACES": "never", "LOG_LEVEL": "WARNING"}
+    usual = {"OMP_NUM_THREADS": str(threads), "TRACE_LEVEL": "off", "LOG_LEVEL": "WARNING"}
     with (
         tempfile.TemporaryDirectory() as folder,
         serving("-m", str(model.absolute()), cwd=Path(folder), env=usual | common | environ) as server,

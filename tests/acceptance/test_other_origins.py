@@ -96,7 +96,7 @@ def files_at(url: str) -> list[Any]:
 
 
 def test_a_page_of_another_origin_uploads_and_starts_nothing(page: Any, elsewhere: str, tmp_path: Path) -> None:
-    config = settings(batch_jobs="true", store_traces="asked", database_url=f"sqlite:///{tmp_path}/e.db")
+    config = settings(batch_jobs="true", trace_level="asked", database_url=f"sqlite:///{tmp_path}/e.db")
     with served(make_app(config=config)) as url:
         for method, path, kind, body in SIMPLE:
             status, text = page.evaluate(ASK, [url + path, method, kind, body])

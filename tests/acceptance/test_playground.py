@@ -32,7 +32,7 @@ HOSTILE = '<script>alert(1)</script><img src=x onerror=alert(2)>\u202eabc\u200bd
 def demo(tmp_path_factory):
     """The address of a server of the demo model, with a store."""
     base = tmp_path_factory.mktemp("demo")
-    config = settings(store_traces="asked", database_url=f"sqlite:///{base}/a.db", model_alias="demo")
+    config = settings(trace_level="asked", database_url=f"sqlite:///{base}/a.db", model_alias="demo")
     with espalier.load(str(DEMO)) as engine, served(make_app(engine=engine, config=config)) as address:
         yield address
 
@@ -44,7 +44,7 @@ def serve(tmp_path):
     stack = []
 
     def start(wish: str, *, key: bool = False, **parts: Any) -> str:
-        config = settings(store_traces="asked", database_url=f"sqlite:///{tmp_path}/a.db", **(with_key if key else {}))
+        config = settings(trace_level="asked", database_url=f"sqlite:///{tmp_path}/a.db", **(with_key if key else {}))
         one = served(make_app(engine=fake_engine(wish), config=config, **parts))
         stack.append(one)
         return one.__enter__()

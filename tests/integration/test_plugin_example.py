@@ -143,7 +143,7 @@ def test_cli(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: py
 
 
 def test_http(engine: espalier.LoadedEngine, tmp_path: Path) -> None:
-    config = settings(store_traces="asked", database_url=f"sqlite:///{tmp_path}/t.db")
+    config = settings(trace_level="asked", database_url=f"sqlite:///{tmp_path}/t.db")
     with client(engine=engine, config=config) as http:
         ours = {
             "constraint": {"kind": "luhn", "length": 6},

@@ -6,6 +6,7 @@ from espalier.agents.generating import EXPLANATION
 from espalier.agents.verb import Answer, Arguments, Desk, JsonMapping, Verb
 from espalier.api.explaining import explained
 from espalier.errors import UnknownName
+from espalier.store.trace_filter import TraceFilter
 from espalier.trace.records import Trace
 
 LIMIT, MOST = 20, 100
@@ -21,7 +22,7 @@ def stored_trace(desk: Desk, trace_id: str) -> JsonMapping:
 
 def stored_rows(desk: Desk, *, limit: int, after: str | None = None) -> tuple[list[dict[str, object]], bool]:
     """Rows without steps, newest first, and whether there are more. Raises NotAvailable, InputError."""
-    stored = desk.stored().traces(caller=desk.caller, limit=limit + 1, after=after)
+    stored = desk.stored().traces(TraceFilter(caller=desk.caller, after=after), limit=limit + 1)
     rows = [{name: value for name, value in trace.items() if name != "caller"} for trace in stored[:limit]]
     return rows, len(stored) > limit
 

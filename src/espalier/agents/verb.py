@@ -14,6 +14,7 @@ from espalier.engines.base import Result
 from espalier.errors import NotAvailable
 from espalier.harness.run import Generates
 from espalier.sampling.presets.catalogue import Presets
+from espalier.store.trace_filter import TraceFilter
 
 Arguments: TypeAlias = Mapping[str, Any]
 """JSON values by name, valid under the verb's schema."""
@@ -25,7 +26,7 @@ JsonMapping: TypeAlias = Mapping[str, Any]
 class Traces(Protocol):
     """Stored traces, as `store/` keeps them. Methods block."""
 
-    def traces(self, *, caller: str | None, limit: int, after: str | None) -> Sequence[JsonMapping]: ...
+    def traces(self, wanted: TraceFilter, *, limit: int) -> Sequence[JsonMapping]: ...
 
     def trace(self, trace_id: str, *, caller: str | None) -> JsonMapping | None: ...
 
@@ -53,7 +54,7 @@ class Desk:
     def stored(self) -> Traces:
         """Raises NotAvailable."""
         if self.traces is None:
-            raise NotAvailable("no traces are stored here", hint="STORE_TRACES=asked and the argument trace: true")
+            raise NotAvailable("no traces are stored here", hint="TRACE_LEVEL=asked and the argument trace: true")
         return self.traces
 
 

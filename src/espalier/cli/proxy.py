@@ -16,7 +16,7 @@ import typer
 
 from espalier.cli import output
 from espalier.cli.flags.server import EnvFile, read_server
-from espalier.cli.serving import BACKLOG, leave, listen, report_start, run_server
+from espalier.cli.serving import BACKLOG, TEXT_WORDS, leave, listen, report_start, retention_words, run_server
 from espalier.errors import InputError
 from espalier.optional import check_extra
 from espalier.version import __version__
@@ -63,6 +63,12 @@ def command(
         bool, typer.Option("--playground/--no-playground", help="Serve the playground over the server at /espalier/.")
     ] = True,
     timeout: Annotated[float, typer.Option(help="Seconds without a byte from the server.", min=0.001)] = 600.0,
+    keep_traces: Annotated[
+        str | None, typer.Option(help="How long traces on disk are kept: 7d, 10000, 7d,10000, forever.")
+    ] = None,
+    trace_texts: Annotated[
+        str | None, typer.Option(help="Whether traces have prompts and outputs: yes, no, hash. [default: yes]")
+    ] = None,
     api_key_file: Annotated[str | None, typer.Option(help="TOML file with API keys of the proxy.")] = None,
     log_level: Annotated[str | None, typer.Option(help="DEBUG, INFO, WARNING or ERROR.")] = None,
     env_file: EnvFile = None,
@@ -72,6 +78,7 @@ def command(
     if mode is not None and mode not in MODES:
         raise InputError(f"--mode {mode}: one of {', '.join(MODES)}", field="mode")
     given = {"HOST": host, "PORT": str(port), "API_KEYS_FILE": api_key_file, "LOG_LEVEL": log_level}
+    given |= {"KEEP_TRACES": keep_traces, "TRACE_TEXTS": trace_texts}
     environment, read = read_server({name: value for name, value in given.items() if value is not None}, env_file)
     from espalier.server.admit.auth import check_bind, read_keys  # noqa: PLC0415
     from espalier.server.proxy.app import create_proxy_app  # noqa: PLC0415
@@ -100,7 +107,11 @@ def command(
     with contextlib.ExitStack() as stack:
         listening = stack.enter_context(listen(read))
         where = f"http://{read.host or '0.0.0.0'}:{listening.getsockname()[1]}"
-        kept = f"{output_dir}, {where}/traces" if save else f"the latest {keep} in memory, {where}/traces"
+        kept = f"the latest {keep} in memory, {where}/traces"
+        if save:
+            kept = f"{output_dir}, {where}/traces" if read.trace_texts == "yes" else f"{where}/traces"
+            kept += f", {retention_words(read)}"
+        kept += TEXT_WORDS[read.trace_texts]
         for line in (
             f"Espalier {__version__} proxy at {where}",
             f"  server  {settings.llama_url}",

@@ -22,7 +22,7 @@ from espalier.cli import output
 from espalier.cli.cluster import serve_on_ray
 from espalier.cli.flags.groups import info_of, with_flags
 from espalier.cli.flags.server import EnvFile, ServerFlags, read_server, variables_of
-from espalier.cli.serving import MakeApp, leave, listen, run_one, run_workers
+from espalier.cli.serving import MakeApp, describe_traces, leave, listen, run_one, run_workers
 from espalier.engines.request_options import REASONING
 from espalier.errors import InputError
 from espalier.optional import check_extra
@@ -175,6 +175,7 @@ def _announce(
     lines += [f"  play     {playground}"] if only != "batch" else []
     lines += [f"  docs     {docs}", f"  auth     {auth}"]
     lines += [f"  routes   {only}"] if only != "all" else []
+    lines += [f"  traces   {describe_traces(settings)}"]
     lines += [f"  workers  {settings.workers}, each with the model"] if settings.workers > 1 else []
     lines += [f"  log      of rejections: {settings.rejection_log}"] if settings.rejection_log is not None else []
     lines += [f"  settings {environment.file}"] if environment.file is not None else []

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from espalier.errors import EspalierError, InputError
-from espalier.server.settings import ServerSettings
+from espalier.server.settings import ServerSettings, keep_limits
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -30,6 +30,37 @@ if TYPE_CHECKING:
 BACKLOG = 2048
 ERROR_FILE = "error.json"
 MakeApp: TypeAlias = "Callable[[ServerSettings | None, Failed | None], FastAPI]"
+
+KEPT_WORDS = {
+    "off": "none",
+    "asked": "those that requests ask for",
+    "summary": "sums of every answer",
+    "steps": "every step of every answer",
+    "full": "every step of every answer and ten candidates",
+}
+TEXT_WORDS = {"yes": ", with prompts and outputs", "no": ", without texts", "hash": ", with hashes of texts"}
+DAY = 86_400.0
+
+
+def describe_traces(settings: ServerSettings) -> str:
+    """What is kept of each answer, and for how long, for the lines that a server prints at its start."""
+    level, texts = settings.trace_level, settings.trace_texts
+    if level == "off":
+        return KEPT_WORDS[level]
+    if texts != "yes" and level in ("steps", "full"):  # a step spells its token
+        return f"{KEPT_WORDS['summary']} (steps spell texts){TEXT_WORDS[texts]}; {retention_words(settings)}"
+    return f"{KEPT_WORDS[level]}{TEXT_WORDS[texts]}; {retention_words(settings)}"
+
+
+def retention_words(settings: ServerSettings) -> str:
+    """How long traces are kept."""
+    days = settings.retention_days
+    seconds, rows = None if days is None else days * DAY, settings.retention_rows
+    if settings.keep_traces is not None:
+        seconds, rows = keep_limits(settings.keep_traces)
+    age = [] if seconds is None else [f"{seconds / DAY:g} days" if seconds >= DAY else f"{seconds / 3600:.3g} h"]
+    number = [] if rows is None else [f"at most {rows:,}"]
+    return ", ".join([*age, *number]) or "forever"
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
-from fastapi import APIRouter, FastAPI
+from fastapi import APIRouter, Depends, FastAPI
 
 from espalier.api import LoadedEngine
 from espalier.constraints.judging import Judge
@@ -21,6 +21,7 @@ from espalier.server.environment import read_environment
 from espalier.server.http import errors
 from espalier.server.http.browsers import allow_origins
 from espalier.server.http.loading import Failed, Loading, beside
+from espalier.server.http.query import check_query
 from espalier.server.observe import logs
 from espalier.server.ports import Gate, Meter, Replicas, TraceStore
 from espalier.server.process.deps import count_public
@@ -32,6 +33,7 @@ from espalier.server.routes import (
     chat,
     completions,
     embeddings,
+    feedback,
     files,
     generations,
     health,
@@ -46,6 +48,7 @@ from espalier.server.routes import (
     responses,
     tgi,
     tokens,
+    trace_list,
     traces,
     uploads,
     web,
@@ -56,12 +59,13 @@ from espalier.server.settings import ServerSettings, settings_of
 from espalier.version import __version__
 from espalier.wiring import App
 
+TRACE_ROUTERS = (trace_list.router, traces.router, feedback.router)
 CHAT_ROUTERS = (
     health.router,
     chat.router,
     completions.router,
     models.router,
-    traces.router,
+    *TRACE_ROUTERS,
     generations.router,
     web.router,
     llama.router,
@@ -117,7 +121,7 @@ def create_batch_app(
     settings: ServerSettings | None = None, *, engine: LoadedEngine | None = None, failed: Failed | None = None
 ) -> FastAPI:
     """Batch jobs alone, beside a server for chat. Any number of processes of it may run on one database."""
-    routers = (health.router, models.router, traces.router, generations.router, *BATCH_ROUTERS)
+    routers = (health.router, models.router, *TRACE_ROUTERS, generations.router, *BATCH_ROUTERS)
     settings = settings or settings_of(read_environment().values)
     return _build("Espalier batch", settings, Parts(engine=engine), failed, routers)
 
@@ -141,6 +145,7 @@ def _build(
         docs_url=None,
         redoc_url=None,
         openapi_url=None,  # ours passes the gate
+        dependencies=[Depends(check_query)],
         root_path=settings.root_path,
         redirect_slashes=False,
     )

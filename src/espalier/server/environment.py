@@ -42,6 +42,8 @@ ON = frozenset({"1", "true", "yes", "on", "t", "y"})
 OFF = frozenset({"0", "false", "no", "off", "f", "n"})
 OLD_NAMES = {"SEED_COMPAT": "WORDLIST_SERVER_COMPAT"}
 """Former names of settings of ours, which still work, with a warning."""
+STORE_TRACES = "STORE_TRACES"
+"""A former setting, which said whether traces are kept, and TRACE_LEVEL what is in them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +83,9 @@ def read_environment(
     notes = [
         f"{name} has no effect: {why}" for name, why in WITHOUT_EFFECT.items() if values.get(name) and name not in off
     ]
+    if old := values.get(STORE_TRACES):
+        level = values.get("TRACE_LEVEL")
+        notes.append(f"{STORE_TRACES}={old} is now TRACE_LEVEL={level}; the old name still works in this release")
     notes += [
         f"{old} is now called {new}; the old name still works in this release"
         for old, new in OLD_NAMES.items()
@@ -99,7 +104,7 @@ def export_for_libraries(environment: Environment) -> None:
 
 def unread_names(environment: Environment, known: Collection[str]) -> list[str]:
     """Names in `.env` that nothing reads, often misspelt settings. `ESPALIER_…` names are checked elsewhere."""
-    read = {*known, *WORDLIST_SERVER_NAMES, *OLD_NAMES, *WITHOUT_EFFECT}
+    read = {*known, *WORDLIST_SERVER_NAMES, *OLD_NAMES, *WITHOUT_EFFECT, STORE_TRACES}
     return sorted(
         name
         for name, origin in environment.origins.items()
@@ -107,7 +112,7 @@ def unread_names(environment: Environment, known: Collection[str]) -> list[str]:
     )
 
 
-_SAME = (("MODEL_NAME", "ESPALIER_MODEL"), ("WORKERS", "UVICORN_WORKERS"))
+_SAME = (("MODEL_NAME", "ESPALIER_MODEL"), ("WORKERS", "UVICORN_WORKERS"), ("STORE_TRACES", "TRACE_LEVEL"))
 _RIVALS = {name: tuple(o for o in names if o != name) for names in _SAME for name in names}
 
 
@@ -154,7 +159,21 @@ def _in_our_names(given: Mapping[str, str]) -> dict[str, str]:
         "ESPALIER_REASONING": thinks and ("auto" if thinks in ON else "none"),
     }
     ours = {new: values[old] for old, new in OLD_NAMES.items() if old in values}
+    if values.get(STORE_TRACES):
+        values["TRACE_LEVEL"] = _trace_level(values[STORE_TRACES].lower(), values.get("TRACE_LEVEL", ""))
     return ours | values | {name: value for name, value in renamed.items() if value and not values.get(name)}
+
+
+def _trace_level(stored: str, level: str) -> str:
+    """TRACE_LEVEL for a value of STORE_TRACES beside it. Raises InputError for a value that STORE_TRACES did not
+    take."""
+    if stored == "always":
+        return level if level in ("summary", "steps", "full") else "summary"
+    try:
+        return {"never": "off", "asked": "asked"}[stored]
+    except KeyError:
+        hint = "TRACE_LEVEL=off, asked, summary, steps or full"
+        raise InputError(f"{STORE_TRACES}={stored} is no value of it", hint=hint, field=STORE_TRACES) from None
 
 
 def _refuse(values: Mapping[str, str]) -> None:

@@ -9,6 +9,8 @@ from typing import Any, Protocol
 
 from espalier.engines.base import Result
 from espalier.store.generations import GenerationFilter
+from espalier.store.trace_filter import TraceFilter
+from espalier.trace.text_policy import TextPolicy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +21,13 @@ class Caller:
     name: str
     may_read_metrics: bool = True
     has_key: bool = False
+    #: Whether it sees what is stored for all keys.
+    is_admin: bool = False
+
+    @property
+    def sees(self) -> str | None:
+        """Whose stored traces and logs it sees: its own, None for everybody's."""
+        return None if self.is_admin else self.name
 
 
 class Gate(Protocol):
@@ -82,6 +91,10 @@ class Meter(Protocol):
         """A recorder failed."""
         ...
 
+    def unkept(self) -> None:
+        """A trace was not stored."""
+        ...
+
     def answered(self, *, route: str, status: int) -> None:
         """A response was sent. route: the declared path of the route, never the path of the request."""
         ...
@@ -122,17 +135,48 @@ class ResponseStore(Protocol):
 
 
 class TraceStore(Protocol):
-    """Stores traces. Every method blocks: call it in a thread. caller: None for every
+    """Stores traces. Every method blocks but `new_trace_id`: call it in a thread. caller: None for every
     caller."""
 
-    def save_trace(
-        self, trace: Mapping[str, Any], *, request_id: str, caller: str, index: int, route: str | None = None
-    ) -> str:
-        """Store a trace (`Trace.to_json()`) and return its id. index: which output of the request."""
+    def new_trace_id(self) -> str:
+        """An id for `save_trace`."""
         ...
 
-    def traces(self, *, caller: str | None, limit: int, after: str | None) -> Sequence[Mapping[str, Any]]:
-        """Newest first, without steps. after: the last id of the page before."""
+    def save_trace(
+        self,
+        trace: Mapping[str, Any],
+        *,
+        request_id: str,
+        caller: str,
+        index: int,
+        route: str | None = None,
+        trace_id: str | None = None,
+        texts: TextPolicy = "yes",
+        **more: Any,
+    ) -> str:
+        """Store a trace (`Trace.to_json()`) and return its id. index: which output of the request. more: see
+        `trace_columns.columns_of`."""
+        ...
+
+    def traces(self, wanted: TraceFilter, *, limit: int) -> Sequence[Mapping[str, Any]]:
+        """Newest first, without steps. Raises InputError for a wrong `after` or query."""
+        ...
+
+    def save_feedback(
+        self,
+        request_id: str,
+        *,
+        caller: str | None,
+        name: str,
+        score: float | None = None,
+        text: str | None = None,
+        flag: bool | None = None,
+    ) -> bool | None:
+        """Whether the request is flagged now, None if it is not stored."""
+        ...
+
+    def feedback(self, request_id: str, *, caller: str | None) -> Sequence[Mapping[str, Any]]:
+        """What clients said of a request."""
         ...
 
     def trace(self, trace_id: str, *, caller: str | None) -> Mapping[str, Any] | None:

@@ -39,6 +39,32 @@ def _log_level(text: str) -> str:
     return {True: "figures", False: "off"}[SWITCHES[said]] if said in SWITCHES else said
 
 
+AGE_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
+FOREVER = "forever"
+
+
+def keep_limits(text: str) -> tuple[float | None, int | None]:
+    """The greatest age in seconds and the greatest number that `KEEP_TRACES` says, None for no limit. Raises ValueError
+    for what is neither."""
+    seconds: float | None = None
+    count: int | None = None
+    parts = [] if text.strip().lower() == FOREVER else re.split(r"[,|]", text)
+    for part in (part.strip() for part in parts):
+        age = re.fullmatch(r"(\d{1,9}(?:\.\d+)?)([smhdw])", part)
+        if age is not None and seconds is None and float(age[1]) > 0:
+            seconds = float(age[1]) * AGE_UNITS[age[2]]
+        elif re.fullmatch(r"[1-9]\d{0,11}", part) and count is None:
+            count = int(part)
+        else:
+            raise ValueError("an age such as 7d or 12h, a number such as 10000, both with a comma between, or forever")
+    return seconds, count
+
+
+def _keep_limits(text: str) -> str:
+    keep_limits(text)
+    return text
+
+
 def _origins(origins: tuple[str, ...]) -> tuple[str, ...]:
     for origin in origins:
         if origin != "*" and not re.fullmatch(r"[a-z][a-z0-9+.-]*://[^/\s]+", origin):
@@ -187,15 +213,31 @@ class ServerSettings:
     database_url: Annotated[str | None, Field("The store; none: a SQLite file.", is_secret=True)] = dataclasses.field(
         default=None, repr=False
     )
-    store_traces: Annotated[Literal["never", "asked", "always"], Field("Which traces are kept.")] = "asked"
+    trace_level: Annotated[
+        Literal["off", "asked", "summary", "steps", "full"],
+        Field(
+            "What is kept of each answer: its sums, its steps, or ten candidates of each step too; asked: what "
+            "requests ask for; off: nothing.",
+            flags=("--trace",),
+        ),
+    ] = "summary"
+    keep_traces: Annotated[
+        str | None,
+        Field(
+            "How long traces are kept: 7d, 10000, or both: 7d,10000; forever; none: as RETENTION_DAYS and _ROWS say.",
+            flags=("--keep-traces",),
+            clean=_keep_limits,
+        ),
+    ] = None
+    trace_texts: Annotated[
+        Literal["yes", "no", "hash"],
+        Field("Whether kept traces have prompts and outputs, or hashes of them.", flags=("--trace-texts",)),
+    ] = "yes"
     store_generations: Annotated[
         Literal["off", "figures", "content"],
         Field("What is logged of every generation; true is figures.", parse=_log_level),
     ] = "off"
     store_responses: Annotated[bool, Field("Whether replies of /v1/responses are kept.")] = True
-    trace_level: Annotated[Literal["off", "summary", "steps", "full"], Field("Of requests that do not ask.")] = (
-        "summary"
-    )
     retention_days: Annotated[float | None, Field("How long what is stored is kept.", above=0)] = 7.0
     retention_rows: Annotated[int | None, Field("How many rows are kept.", least=1)] = 10_000
 

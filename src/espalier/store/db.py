@@ -23,6 +23,7 @@ from espalier.optional import optional_imports
 with optional_imports("server"):
     from sqlalchemy import URL, Connection, Engine, Table, create_engine, event, exc, make_url
     from sqlalchemy.dialects import postgresql, sqlite
+    from sqlalchemy.pool import QueuePool
 
 from espalier.store.faults import typed
 
@@ -160,6 +161,21 @@ def open_database(url: str | None = None, *, environ: Mapping[str, str] | None =
     parsed = _parse(url) if url else default_url(os.environ if environ is None else environ)
     is_sqlite = parsed.get_backend_name() == "sqlite"
     return _open_sqlite(parsed, makes_folder=not url) if is_sqlite else _open_postgres(parsed)
+
+
+def open_memory() -> Database:
+    """A SQLite database in memory, gone when it is closed. Its one connection is used by one transaction at a time."""
+    engine = create_engine(
+        "sqlite://",
+        hide_parameters=True,
+        poolclass=QueuePool,
+        pool_size=1,
+        max_overflow=0,
+        connect_args={"check_same_thread": False},
+    )
+    event.listen(engine, "connect", _on_sqlite_connect)
+    event.listen(engine, "begin", _on_sqlite_begin)
+    return Database(engine)
 
 
 def default_url(environ: Mapping[str, str]) -> URL:

@@ -18,7 +18,7 @@ from espalier.store.search.conditions import condition
 from espalier.store.search.query import read_query
 from espalier.store.search.words import word_column
 from espalier.store.tables import GENERATION_LOGS, SEARCH_INDEX
-from espalier.store.traces import finite
+from espalier.store.trace_columns import finite
 
 PREFIX = "gen"
 _FTS5 = table(SEARCH_INDEX, column("rowid"), column("words"), column(SEARCH_INDEX))
@@ -70,6 +70,7 @@ class GenerationFilter:
     `search/query.py`. after: older than this id."""
 
     caller: str | None = None
+    request_id: str | None = None
     model: str | None = None
     since: float | None = None
     query: str | None = None
@@ -92,6 +93,7 @@ class GenerationRows(rows.StoreRows):
             raise InputError(f"a generation needs the field {missing[0]!r}", field=missing[0])
         values = {name: _convert_field(name, value) for name, value in row.items()}
         values.setdefault("words", "")
+        values["flagged"] = values.get("valid") is False
         values["id"], values["created"] = self._ids.new(PREFIX)
         with self.database.writing() as connection:
             done = connection.execute(insert(GENERATION_LOGS).values(values))
@@ -156,6 +158,8 @@ def _conditions(wanted: GenerationFilter, *, is_sqlite: bool) -> list[Any]:
     its, conditions = GENERATION_LOGS.c, []
     if wanted.caller is not None:
         conditions.append(its.caller == rows.caller_text(wanted.caller))
+    if wanted.request_id is not None:
+        conditions.append(its.request_id == rows.column_text(wanted.request_id))
     if wanted.model is not None:
         conditions.append(its.model == rows.column_text(wanted.model))
     if wanted.since is not None:

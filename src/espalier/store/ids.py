@@ -45,5 +45,14 @@ def is_id(text: str, prefix: str) -> bool:
     return text.startswith(f"{prefix}_") and _FORM.fullmatch(text) is not None
 
 
+def moment_of(text: str) -> float:
+    """The Unix seconds at which an id was made."""
+    letters = text.partition("_")[2][:TIME_LETTERS]
+    number = 0
+    for letter in letters:
+        number = number << 5 | LETTERS.index(letter)
+    return number / 1e6
+
+
 def _spell_time(number: int) -> str:
     return "".join(LETTERS[number >> shift & 31] for shift in range(5 * (TIME_LETTERS - 1), -1, -5))

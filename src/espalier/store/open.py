@@ -10,11 +10,12 @@ from collections.abc import Callable, Mapping
 
 from espalier.store import generations, migrate, test_runs
 from espalier.store.db import open_database
+from espalier.store.feedback import FeedbackRows
 from espalier.store.generations import GenerationRows
 from espalier.store.presets import PresetRows
 from espalier.store.responses import ResponseRows
 from espalier.store.retention import Limits, Retention
-from espalier.store.tables import GENERATION_LOGS
+from espalier.store.tables import GENERATION_LOGS, TRACES
 from espalier.store.test_runs import TestRunRows
 from espalier.store.traces import TraceRows
 from espalier.store.vocab_cache import VocabRows
@@ -22,12 +23,14 @@ from espalier.store.vocab_cache import VocabRows
 PRUNED = {"generations": (GENERATION_LOGS, generations.PREFIX), "test_runs": (test_runs.TEST_RUNS, test_runs.PREFIX)}
 
 
-class Store(TraceRows, GenerationRows, ResponseRows, TestRunRows, PresetRows, VocabRows):
+class Store(TraceRows, GenerationRows, FeedbackRows, ResponseRows, TestRunRows, PresetRows, VocabRows):
     """All that the processes on one database keep. What it can do of one kind of row is said in that kind's module."""
 
-    def retention(self, limits: Limits) -> Retention:
-        """Deletes traces and generation logs over the limits; run it regularly (`retention.keep`)."""
-        return Retention(self.database, limits, clock=self._clock)
+    def retention(self, limits: Limits, *, traces: Limits | None = None) -> Retention:
+        """Deletes traces and generation logs over the limits; run it regularly (`retention.keep`). traces: the limits
+        of traces, where they have others."""
+        own = {} if traces is None else {TRACES.name: traces}
+        return Retention(self.database, limits, clock=self._clock, own=own)
 
     def pruning(self, what: str, limits: Limits) -> Retention:
         """Deletes the rows of one table over the limits. what: `generations` or `test_runs`."""

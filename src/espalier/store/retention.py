@@ -1,6 +1,7 @@
 """Deletes old rows, by age and by number, in small batches between which others can write.
 
-It knows ids, which contain times, and no other column. Only one process at a time deletes (`leases.py`).
+It knows ids, which contain times, and `flagged`: flagged rows are not deleted with the others, and have a limit of
+their own. Only one process at a time deletes (`leases.py`).
 """
 
 from __future__ import annotations
@@ -10,10 +11,10 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import Table, delete, func, select
+from sqlalchemy import ColumnElement, Table, delete, func, select
 
 from espalier.errors import EspalierError, InputError
 from espalier.store import generations, leases, responses, traces
@@ -25,12 +26,17 @@ LEASE = "retention"
 LEASE_SECONDS = 120.0
 BATCH_ROWS = 200
 VACUUM_PAGES = 500  # 2 MB at once
+MOST_FLAGGED = 10_000
+"""Flagged rows of a table that stay whatever their age, the newest, so that a model that always fails fills no disk."""
 
 KEPT: tuple[tuple[Table, str], ...] = (
     (TRACES, traces.PREFIX),
     (GENERATION_LOGS, generations.PREFIX),
     (responses.RESPONSES, responses.PREFIX),
 )
+
+REMOVERS = {TRACES: traces.remove, GENERATION_LOGS: generations.remove}
+"""For tables whose rows have something in others."""
 
 log = logging.getLogger(__name__)
 
@@ -60,13 +66,18 @@ class Retention:
         clock: Callable[[], float] = time.time,
         batch: int = BATCH_ROWS,
         kept: Sequence[tuple[Table, str]] = KEPT,
+        own: Mapping[str, Limits] | None = None,
+        most_flagged: int = MOST_FLAGGED,
     ) -> None:
-        """kept: the tables, each with the prefix of its ids."""
+        """kept: the tables, each with the prefix of its ids. own: by its name, the limits of a table that has others.
+        most_flagged: how many of the newest flagged rows of a table stay."""
         self._database = database
         self._limits = limits
+        self._own = own or {}
         self._clock = clock
         self._batch = batch
         self._kept = kept
+        self._most_flagged = most_flagged
         self._holder = secrets.token_hex(8)
 
     def run(self, stop: threading.Event | None = None) -> int:
@@ -79,10 +90,9 @@ class Retention:
         if not self._holds():
             return 0
         try:
-            for table, prefix in self._kept:
-                bound = self._oldest_kept_id(table, prefix)
-                while bound is not None and not stop.is_set() and self._holds():
-                    count = self._delete(table, bound)
+            for table, which in self._conditions():
+                while not stop.is_set() and self._holds():
+                    count = self._delete(table, which)
                     removed += count
                     if count < self._batch:
                         break
@@ -95,36 +105,54 @@ class Retention:
     def over(self) -> int:
         """How many rows `run` would delete now."""
         expired = 0
-        for table, prefix in self._kept:
-            bound = self._oldest_kept_id(table, prefix)
-            if bound is not None:
-                with self._database.reading() as connection:
-                    query = select(func.count()).select_from(table).where(table.c.id < bound)
-                    expired += int(connection.execute(query).scalar_one())
+        for table, which in self._conditions():
+            with self._database.reading() as connection:
+                query = select(func.count()).select_from(table).where(which)
+                expired += int(connection.execute(query).scalar_one())
         return expired
+
+    def _conditions(self) -> list[tuple[Table, ColumnElement[bool]]]:
+        """Which rows of each table are over the limits."""
+        conditions: list[tuple[Table, ColumnElement[bool]]] = []
+        for table, prefix in self._kept:
+            limits = self._own.get(table.name, self._limits)
+            usual = table.c.flagged.is_(False) if "flagged" in table.c else None
+            if (bound := self._oldest_kept_id(table, prefix, limits, usual)) is not None:
+                over = table.c.id < bound
+                conditions.append((table, over if usual is None else over & usual))
+            if usual is not None:
+                flagged = table.c.flagged.is_(True)
+                most = Limits(rows=self._most_flagged)
+                if (bound := self._oldest_kept_id(table, prefix, most, flagged)) is not None:
+                    conditions.append((table, (table.c.id < bound) & flagged))
+        return conditions
 
     def _holds(self) -> bool:
         return leases.take(self._database, LEASE, self._holder, now=self._clock(), seconds=LEASE_SECONDS)
 
-    def _oldest_kept_id(self, table: Table, prefix: str) -> str | None:
-        """The id below which all rows are deleted."""
+    def _oldest_kept_id(
+        self, table: Table, prefix: str, limits: Limits, which: ColumnElement[bool] | None
+    ) -> str | None:
+        """The id below which all rows of the condition are deleted."""
         bounds = []
-        if self._limits.seconds is not None:
-            bounds.append(first_id(prefix, self._clock() - self._limits.seconds))
-        if self._limits.rows is not None:
-            query = select(table.c.id).order_by(table.c.id.desc()).offset(self._limits.rows - 1).limit(1)
+        if limits.seconds is not None:
+            bounds.append(first_id(prefix, self._clock() - limits.seconds))
+        if limits.rows is not None:
+            query = select(table.c.id).order_by(table.c.id.desc()).offset(limits.rows - 1).limit(1)
+            if which is not None:
+                query = query.where(which)
             with self._database.reading() as connection:
                 oldest_kept = connection.execute(query).scalar_one_or_none()
             if oldest_kept is not None:
                 bounds.append(oldest_kept)
         return max(bounds, default=None)
 
-    def _delete(self, table: Table, bound: str) -> int:
-        oldest = select(table.c.id).where(table.c.id < bound).order_by(table.c.id).limit(self._batch)
+    def _delete(self, table: Table, which: ColumnElement[bool]) -> int:
+        oldest = table.c.id.in_(select(table.c.id).where(which).order_by(table.c.id).limit(self._batch))
         with self._database.writing() as connection:
-            if table is GENERATION_LOGS:
-                return generations.remove(connection, self._database, table.c.id.in_(oldest))
-            return connection.execute(delete(table).where(table.c.id.in_(oldest))).rowcount
+            if table in REMOVERS:
+                return REMOVERS[table](connection, self._database, oldest)
+            return connection.execute(delete(table).where(oldest)).rowcount
 
     def _shrink(self, stop: threading.Event) -> None:
         """Return freed pages to the file system, a few at a time."""

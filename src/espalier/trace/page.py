@@ -66,13 +66,21 @@ def render_pair(
 
 
 def _document(source: str, *, styles: Sequence[str], scripts: Sequence[str], parts: Mapping[str, Any]) -> str:
-    """Fill a template: strings are HTML-escaped, everything else is embedded as JSON."""
+    return fill_template(source, styles=styles, scripts=scripts, parts=parts)[0]
+
+
+def fill_template(
+    source: str, *, styles: Sequence[str], scripts: Sequence[str], parts: Mapping[str, Any], connects: bool = False
+) -> tuple[str, str]:
+    """Fill a template: strings are HTML-escaped, everything else is embedded as JSON. connects: whether its script asks
+    its own server. Returns the page and its Content-Security-Policy."""
     style, script = part(*styles), part(*scripts)
-    filled = {"policy": html.escape(policy(style, script), quote=True), "style": style, "script": script}
+    allowed = policy(style, script, *(["connect-src 'self'"] if connects else []))
+    filled = {"policy": html.escape(allowed, quote=True), "style": style, "script": script}
     for name, value in parts.items():
         filled[name] = html.escape(_visible(value), quote=True) if isinstance(value, str) else _embed_json(value)
     # One pass: text of the trace that looks like a placeholder is not substituted again.
-    return _PLACE.sub(lambda match: filled[match[1]], template(source))
+    return _PLACE.sub(lambda match: filled[match[1]], template(source)), allowed
 
 
 def frame(page: str) -> str:

@@ -32,7 +32,7 @@ WISH = '{"name": "Ada", "age": 36}'
 @pytest.fixture
 def app(tmp_path: Path) -> FastAPI:
     config = settings(
-        batch_jobs="true", database_url=f"sqlite:///{tmp_path}/e.db", batch_max_bytes="100000", store_traces="asked"
+        batch_jobs="true", database_url=f"sqlite:///{tmp_path}/e.db", batch_max_bytes="100000", trace_level="asked"
     )
     return make_app(WISH, config=config)
 

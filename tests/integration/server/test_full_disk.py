@@ -36,7 +36,7 @@ def kept_in(reply: dict[str, Any]) -> list[str]:
 
 
 def test_what_a_reply_says_is_kept_is_kept_through_a_full_disk(disk: Path) -> None:
-    config = settings(database_url=f"sqlite:///{disk / 'espalier.db'}", store_traces="always", store_generations="true")
+    config = settings(database_url=f"sqlite:///{disk / 'espalier.db'}", trace_level="summary", store_generations="true")
     said: list[str] = []
     lost = 0
     with client(config=config) as asked:

@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform == "win32", reas
 URL = "/v1/chat/completions"
 CHAT = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 30, "espalier": {"trace": True}}
 KILLS = int(os.environ.get("ESPALIER_KILLS", "2"))
-KEEP = {"STORE_TRACES": "always", "STORE_GENERATIONS": "true"}
+KEEP = {"TRACE_LEVEL": "summary", "STORE_GENERATIONS": "true"}
 
 
 def load_until_killed(server: ServerProcess, after: int) -> list[str]:
@@ -110,7 +110,7 @@ LONG = CHAT | {"stream": True, "max_tokens": 3000, "structured_outputs": {"regex
 
 @pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
 def test_a_server_that_is_told_to_end_ends_what_it_has_begun(tmp_path: Path, sign: signal.Signals) -> None:
-    with serving(cwd=tmp_path, env={"STORE_TRACES": "never", "DRAIN_SECONDS": "300"}) as server:
+    with serving(cwd=tmp_path, env={"TRACE_LEVEL": "off", "DRAIN_SECONDS": "300"}) as server:
         with httpx2.stream("POST", server.url + URL, json=LONG, timeout=120) as answer:
             lines = answer.iter_lines()
             text = content(next(lines))
@@ -126,7 +126,7 @@ def test_a_server_that_is_told_to_end_ends_what_it_has_begun(tmp_path: Path, sig
 
 def test_what_takes_too_long_to_end_is_cut_and_the_server_ends(tmp_path: Path) -> None:
     command = [sys.executable, "-c", PATIENT, "serve", "-m", "fake"]
-    with serving(cwd=tmp_path, env={"STORE_TRACES": "never", "DRAIN_SECONDS": "0"}, command=command) as server:
+    with serving(cwd=tmp_path, env={"TRACE_LEVEL": "off", "DRAIN_SECONDS": "0"}, command=command) as server:
         with httpx2.stream("POST", server.url + URL, json=LONG, timeout=120) as answer:
             lines = answer.iter_lines()
             next(lines)

@@ -199,7 +199,7 @@ def check(answer: httpx2.Response, raw: bytes) -> None:
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     # Long enough for a body that does come, on a busy machine too.
-    env = {"BODY_SECONDS": "2", "MAX_BODY_BYTES": "100000", "STORE_TRACES": "never"}
+    env = {"BODY_SECONDS": "2", "MAX_BODY_BYTES": "100000", "TRACE_LEVEL": "off"}
     with serving(cwd=tmp_path_factory.mktemp("malformed"), env=env) as found:
         yield found
 

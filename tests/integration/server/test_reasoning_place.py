@@ -195,7 +195,7 @@ def test_gpt_oss_has_its_thoughts_in_the_content_in_the_order_in_which_it_wrote_
 def test_the_stored_trace_has_the_reasoning_that_the_reply_leaves_out() -> None:
     store = MemoryStore()
     engine = thinking_engine("hm 4\n</think>\n\n4 it is", specials=MARKERS)
-    with client(engine=engine, store=store, config=settings(store_traces="always", trace_level="steps")) as c:
+    with client(engine=engine, store=store, config=settings(trace_level="steps")) as c:
         choices(c, stream=False, include_reasoning=False)
     (trace,) = store.kept.values()
     assert "".join(step["token"]["text"] for step in trace["steps"]).startswith("hm 4\n")

@@ -16,6 +16,7 @@ pytest.importorskip("alembic")
 
 from espalier.store.open import Store, open_store
 from espalier.store.retention import Limits
+from espalier.store.trace_filter import TraceFilter
 from espalier.trace.records import Trace
 from tests.traces import sample_trace
 
@@ -92,7 +93,7 @@ def check(path: Path) -> None:
 def all_ids(store: Store) -> list[str]:
     """Every trace that is listed; each was read and is a trace."""
     seen: list[str] = []
-    while rows := store.traces(caller="c", limit=50, after=seen[-1] if seen else None):
+    while rows := store.traces(TraceFilter(caller="c", after=seen[-1] if seen else None), limit=50):
         for row in rows:
             found = store.trace(row["id"], caller="c")
             assert found is not None

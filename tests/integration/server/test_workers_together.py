@@ -32,7 +32,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     (folder / "keys.toml").write_text(KEYS)
     metrics = folder / "metrics"
     env = {
-        "STORE_TRACES": "always",
+        "TRACE_LEVEL": "summary",
         "PROMETHEUS_MULTIPROC_DIR": str(metrics),
         "API_KEYS_FILE": str(folder / "keys.toml"),
     }

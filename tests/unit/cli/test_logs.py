@@ -16,7 +16,7 @@ pytest.importorskip("sqlalchemy")
 pytest.importorskip("alembic")
 
 from espalier.cli.flags import store as flags_store
-from espalier.cli.logs import commands as logs
+from espalier.cli.flags.moments import read_since
 from espalier.cli.main import main_code
 from espalier.errors import InputError
 from espalier.store.open import open_store
@@ -134,7 +134,7 @@ def test_filters_and_counts(run: Run) -> None:
     assert run("logs", "list", "--since", "yesterday")[0] == 2
     assert run("logs", "search", "...")[0] == 2
     with pytest.raises(InputError):
-        logs.read_since("1y", time.time())
+        read_since("1y", time.time())
 
 
 def test_prune_says_first_and_deletes_then(run: Run) -> None:

@@ -260,7 +260,7 @@ def first_answer(server, url):
 def test_a_real_server_answers_and_ends_on_a_signal(tmp_path, stop):
     source = Path(espalier.__file__).parent.parent
     env = {name: value for name, value in os.environ.items() if name not in ("PORT", "HOST", "SECRET_TOKEN")}
-    env |= {"PYTHONPATH": str(source), "ESPALIER_CACHE_DIR": "off", "NO_COLOR": "1", "STORE_TRACES": "never"}
+    env |= {"PYTHONPATH": str(source), "ESPALIER_CACHE_DIR": "off", "NO_COLOR": "1", "TRACE_LEVEL": "off"}
     server = subprocess.Popen(
         [sys.executable, "-m", "espalier", "serve", "-m", "fake", "--port", "0", "--log-level", "debug"],
         cwd=tmp_path,

@@ -218,7 +218,7 @@ def test_old_guided_fields_work_with_a_warning() -> None:
 
 def test_a_trace_is_kept_where_asked_for_and_its_id_is_told() -> None:
     store = MemoryStore()
-    with client("Hi", config=settings(store_traces="asked"), store=store) as c:
+    with client("Hi", config=settings(trace_level="asked"), store=store) as c:
         c.post(ROUTE, json=ASK)
         assert not store.kept
         found = c.post(ROUTE, json=ASK | {"espalier": {"trace": True}}).json()

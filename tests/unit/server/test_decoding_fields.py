@@ -196,10 +196,10 @@ def test_a_seed_server_draws_nothing_unless_it_is_told_to() -> None:
     assert ask(seed, **ES, top_k=3).requests[0].decoding.strategy == "mask"
 
 
-@pytest.mark.parametrize("level", ["off", "summary", "steps", "full"])
+@pytest.mark.parametrize("level", ["off", "asked", "summary", "steps", "full"])
 def test_whole_distributions_stay_out_of_a_server(level: str) -> None:
     process = made(trace_level=level)
-    assert ask(process, **CHOICES).requests[0].trace == ("steps" if level == "full" else level)
+    assert ask(process, **CHOICES).requests[0].trace == ("steps" if level in ("steps", "full") else "summary")
     assert ask(process, espalier={"trace": "full"}).requests[0].trace == "steps"
     assert ask(process, espalier={"trace": "steps"}).shown_trace == "steps"
 
@@ -207,13 +207,13 @@ def test_whole_distributions_stay_out_of_a_server(level: str) -> None:
 def test_sums_are_made_only_where_somebody_reads_them() -> None:
     """Metrics count what a constraint costs; nobody reads the sums of free text, unless they are asked for or kept."""
     process = made()
-    assert process.settings.trace_level == "summary"
+    assert process.settings.trace_level == "off"
     assert ask(process).requests[0].trace == "off"
     assert ask(process, **CHOICES).requests[0].trace == "summary"
     assert ask(process, tools=[{"type": "function", "function": {"name": "f"}}]).requests[0].trace == "summary"
     assert ask(process, espalier={"trace": True}).requests[0].trace == "summary"
     assert ask(process, logprobs=True).requests[0].trace == "summary"
-    assert ask(made(store_traces="always")).requests[0].trace == "summary"
+    assert ask(made(trace_level="summary")).requests[0].trace == "summary"
     assert ask(replace(process, log=object())).requests[0].trace == "summary"
     assert ask(ServerExecutor(process)._process).requests[0].trace == "summary", "the report of a batch"
 

@@ -59,7 +59,7 @@ def test_requests_are_logged_in_the_store_that_they_or_an_overwrite_name(tmp_pat
 
 
 def test_an_overwrite_of_the_sampling_counts_for_all_requests_until_it_is_taken_back() -> None:
-    with client(config=settings(wordlist_server_compat="true", store_traces="never")) as c:
+    with client(config=settings(wordlist_server_compat="true", trace_level="off")) as c:
         for route, name, first, second in (
             ("/set_overwrite_temperature", "temperature", 0.5, 1),
             ("/set_overwrite_top_p", "top_p", 0.9, 0.5),

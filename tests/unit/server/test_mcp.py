@@ -66,7 +66,7 @@ async def connected(url: str, *, mode: str = "auto", key: str | None = None) -> 
 def url(demo_engine: espalier.LoadedEngine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A server over the demo model that stores traces."""
     path: Path = tmp_path_factory.mktemp("mcp") / "traces.db"
-    app = make(demo_engine, store_traces="asked", database_url=f"sqlite:///{path}")
+    app = make(demo_engine, trace_level="asked", database_url=f"sqlite:///{path}")
     with served(app) as found:
         yield found
 

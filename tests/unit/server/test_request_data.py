@@ -166,7 +166,7 @@ def test_a_store_of_counters_alone_keeps_no_traces(tmp_path: Any) -> None:
     with client(config=config) as c:
         reply = c.get("/traces")
     assert reply.status_code == 404
-    assert "STORE_TRACES" in reply.json()["error"]["message"]
+    assert "TRACE_LEVEL" in reply.json()["error"]["message"]
 
 
 def test_strangers_are_told_in_the_word_list_servers_shape_where_that_is_wanted() -> None:

@@ -14,13 +14,15 @@ import pytest
 pytest.importorskip("fastapi")
 pytest.importorskip("sqlalchemy")
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 from starlette.testclient import TestClient
 
 from espalier.errors import OutputError, TooManyRequests, Unauthorized
+from espalier.server.apps import TRACE_ROUTERS
 from espalier.server.http import errors
+from espalier.server.http.query import check_query
 from espalier.server.ports import Caller
-from espalier.server.routes.traces import MAX_LIMIT, router
+from espalier.server.routes.trace_list import MAX_LIMIT
 from espalier.store.open import Store, open_store
 from espalier.trace.files import json_text
 from tests.server_app import make_process
@@ -65,10 +67,11 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 def client_of(store: Any, *, token: str | None = "anna") -> TestClient:
-    app = FastAPI()
+    app = FastAPI(dependencies=[Depends(check_query)])
     app.state.process = make_process(gate=Door(), store=store)
     errors.install(app)
-    app.include_router(router)
+    for router in TRACE_ROUTERS:
+        app.include_router(router)
     return TestClient(app, headers={"authorization": f"Bearer {token}"} if token else None)
 
 
@@ -195,12 +198,12 @@ def test_without_a_key_nothing_is_said(store: Store, path: str) -> None:
 def test_without_a_store_the_answer_names_the_setting(path: str) -> None:
     answer = client_of(None).get(path)
     assert answer.status_code == 404
-    assert "STORE_TRACES" in answer.json()["error"]["message"]
+    assert "TRACE_LEVEL" in answer.json()["error"]["message"]
 
 
 def test_a_database_that_fails_is_an_error_in_the_usual_shape() -> None:
     class Broken:
-        def traces(self, **_: Any) -> Any:
+        def traces(self, *_: Any, **__: Any) -> Any:
             raise OutputError("the database is damaged")
 
     answer = client_of(Broken()).get("/traces")
@@ -212,6 +215,6 @@ def test_the_routes_document_what_they_take_and_answer(store: Store) -> None:
     app = client_of(store).app
     assert isinstance(app, FastAPI)
     paths = app.openapi()["paths"]
-    assert [one["name"] for one in paths["/traces"]["get"]["parameters"]] == ["limit", "after"]
+    assert [one["name"] for one in paths["/traces"]["get"]["parameters"]][:3] == ["limit", "after", "request_id"]
     assert set(paths["/traces/{trace_id}"]) == {"get", "delete"}
     assert "text/html" in paths["/traces/{trace_id}/page"]["get"]["responses"]["200"]["content"]

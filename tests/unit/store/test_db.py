@@ -16,6 +16,7 @@ from espalier.errors import EspalierError, InputError, MissingDependency, Output
 from espalier.store import migrate
 from espalier.store.db import Database, default_url, open_database
 from espalier.store.open import open_store
+from espalier.store.trace_filter import TraceFilter
 from tests.small_disk import failing_writes
 from tests.traces import sample_trace
 
@@ -133,7 +134,7 @@ def test_a_full_disk_is_an_error_of_ours_and_what_was_kept_stays(tmp_path: Path)
     event.listen(store.database.engine, "connect", grows_no_more)
     with pytest.raises(OutputError, match="the disk is full"):
         kept += [store.save_trace(TRACE, **ASKED) for _ in range(100)]
-    shown = store.traces(caller="anna", limit=1000, after=None)
+    shown = store.traces(TraceFilter(caller="anna"), limit=1000)
     assert {row["id"] for row in shown} >= set(kept)
     assert all(store.trace(row["id"], caller="anna") == TRACE for row in shown)
     assert store.delete_trace(kept[0], caller="anna")  # room again

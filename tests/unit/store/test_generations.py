@@ -35,7 +35,7 @@ def test_a_row_is_listed_as_it_was_given(store: Store) -> None:
     store.save_generation(BARE)
     bens, annas = store.generations(GenerationFilter(), limit=9)
     assert {name: annas[name] for name in ROW} == ROW
-    assert {name for name, value in bens.items() if value is not None} == {*BARE, "id", "created"}
+    assert {name for name, value in bens.items() if value is not None} == {*BARE, "id", "created", "flagged"}
     assert [row["id"] for row in store.generations(GenerationFilter(caller="anna"), limit=9)] == [annas["id"]]
     assert store.generations(GenerationFilter(after=bens["id"]), limit=1) == [annas]
 

@@ -21,7 +21,7 @@ from espalier.errors import InputError
 from espalier.store import migrate
 from espalier.store.db import Database, open_database
 from espalier.store.open import open_store
-from espalier.store.tables import METADATA, SEARCH_INDEX
+from espalier.store.tables import METADATA, SEARCH_INDEX, TRACE_SEARCH
 
 REVISIONS = migrate.revisions()
 DEVELOPMENT = Path(__file__).parent / "development_0012.sql"
@@ -52,7 +52,7 @@ def tables_of(database: Database) -> dict[str, Table]:
     found = MetaData()
     with database.reading() as connection:
         found.reflect(connection)
-    is_own = (migrate.VERSION_TABLE, SEARCH_INDEX, "sqlite_sequence")  # FTS5 has tables of its own
+    is_own = (migrate.VERSION_TABLE, SEARCH_INDEX, TRACE_SEARCH, "sqlite_sequence")  # FTS5 has tables of its own
     return {name: table for name, table in found.tables.items() if not name.startswith(is_own)}
 
 
@@ -79,7 +79,9 @@ def test_the_migrations_make_the_tables_that_the_statements_are_written_for(url:
         options = {
             "version_table": migrate.VERSION_TABLE,
             "compare_type": True,
-            "include_object": lambda _, name, *__: not str(name).startswith(SEARCH_INDEX),  # SQLAlchemy cannot say it
+            "include_object": lambda _, name, *__: (
+                not str(name).startswith((SEARCH_INDEX, TRACE_SEARCH))
+            ),  # SQLAlchemy cannot say it
         }
         assert compare_metadata(MigrationContext.configure(connection, opts=options), METADATA) == []
     database.close()

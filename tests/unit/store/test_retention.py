@@ -17,6 +17,7 @@ from espalier.store import leases
 from espalier.store.generations import GenerationFilter
 from espalier.store.open import Store, open_store
 from espalier.store.retention import LEASE, LEASE_SECONDS, Limits, Retention, keep
+from espalier.store.trace_filter import TraceFilter
 from tests.examples import examples
 from tests.traces import sample_trace
 
@@ -29,7 +30,7 @@ def save(store: Store, trace: dict[str, Any] = TRACE) -> str:
 
 
 def listed(store: Store) -> list[str]:
-    return [row["id"] for row in store.traces(caller=None, limit=10_000, after=None)]
+    return [row["id"] for row in store.traces(TraceFilter(), limit=10_000)]
 
 
 @given(

@@ -19,9 +19,10 @@ from espalier.errors import InputError
 from espalier.store.ids import first_id, is_id
 from espalier.store.open import Store, open_store
 from espalier.store.packing import pack
+from espalier.store.trace_filter import TraceFilter
 from espalier.trace.records import Trace
 from tests.examples import examples
-from tests.traces import sample_trace
+from tests.traces import SCHEMA, sample_trace
 
 TRACE = sample_trace(8).to_json()
 
@@ -72,7 +73,7 @@ def test_a_run_of_an_engine_is_kept_whole_under_its_caller(shared: Store) -> Non
     found = shared.trace(kept, caller="local")
     assert found is not None
     assert Trace.from_json(found).steps == result.trace.steps
-    (row,) = shared.traces(caller="local", limit=1, after=None)
+    (row,) = shared.traces(TraceFilter(caller="local"), limit=1)
     assert (row["id"], row["request_id"], row["output_index"], row["route"]) == (kept, "r", 2, "cli")
 
 
@@ -98,7 +99,7 @@ def test_a_trace_that_is_read_is_a_trace(store: Store) -> None:
 def test_a_list_shows_columns_without_what_was_written(store: Store, clock: Any) -> None:
     clock.now = 1_800_000_000.25
     trace_id = save(store, request_id="req-1", index=3, route="/v1/completions")
-    (row,) = store.traces(caller="anna", limit=10, after=None)
+    (row,) = store.traces(TraceFilter(caller="anna"), limit=10)
     summary = TRACE["summary"]
     assert row == {
         "id": trace_id,
@@ -121,13 +122,23 @@ def test_a_list_shows_columns_without_what_was_written(store: Store, clock: Any)
         "bounded_steps": 0,
         "prompt": TRACE["metadata"]["prompt"],
         "text": " ".join(TRACE["text"][:200].split()),
+        "level": "steps",
+        "prompt_tokens": None,
+        "fingerprint": espalier.JsonSchema(SCHEMA).fingerprint,
+        "title": "{name, age, email, active, bio}",
+        "template": None,
+        "worst_path": "/",
+        "worst_tax_nats": summary["by_path"][""]["tax_nats"],
+        "to_first_token": None,
+        "total": None,
+        "flagged": False,
     }
 
 
 @pytest.mark.parametrize(("verdict", "valid"), [(None, None), ({"valid": True}, True), ({"valid": False}, False)])
 def test_the_verdict_is_a_column_and_none_is_none(store: Store, verdict: Any, valid: bool | None) -> None:
     save(store, changed(verdict=verdict, constraint=None))
-    (row,) = store.traces(caller="anna", limit=1, after=None)
+    (row,) = store.traces(TraceFilter(caller="anna"), limit=1)
     assert row["valid"] is valid
     assert row["constraint_kind"] is None
 
@@ -143,8 +154,8 @@ def test_an_id_is_unguessable_and_in_the_order_of_time(store: Store, clock: Any)
 
 def test_each_caller_meets_their_own_traces_only(store: Store) -> None:
     annas, bens = save(store, caller="anna"), save(store, caller="ben")
-    assert [row["id"] for row in store.traces(caller="anna", limit=9, after=None)] == [annas]
-    assert [row["id"] for row in store.traces(caller=None, limit=9, after=None)] == [bens, annas]
+    assert [row["id"] for row in store.traces(TraceFilter(caller="anna"), limit=9)] == [annas]
+    assert [row["id"] for row in store.traces(TraceFilter(), limit=9)] == [bens, annas]
     assert store.trace(bens, caller="anna") is None
     assert not store.delete_trace(bens, caller="anna")
     assert store.trace(bens, caller="ben") == store.trace(bens, caller=None) == TRACE
@@ -172,7 +183,7 @@ def test_an_id_that_was_never_made_finds_nothing(store: Store, trace_id: str) ->
 )
 def test_a_page_that_cannot_be_is_refused(store: Store, limit: int, after: str | None, field: str) -> None:
     with pytest.raises(InputError) as caught:
-        store.traces(caller="anna", limit=limit, after=after)
+        store.traces(TraceFilter(caller="anna", after=after), limit=limit)
     assert caught.value.field == field
 
 
@@ -181,7 +192,7 @@ def test_a_caller_whose_name_cannot_be_stored_as_it_is_is_refused(store: Store, 
     with pytest.raises(InputError, match="name of a caller"):
         save(store, caller=caller)
     with pytest.raises(InputError, match="name of a caller"):
-        store.traces(caller=caller, limit=1, after=None)
+        store.traces(TraceFilter(caller=caller), limit=1)
 
 
 @pytest.mark.parametrize(
@@ -199,7 +210,7 @@ def test_what_is_no_trace_is_refused_and_nothing_kept(store: Store, trace: Any) 
     with pytest.raises(InputError) as caught:
         save(store, trace)
     assert caught.value.field == "trace"
-    assert store.traces(caller=None, limit=9, after=None) == []
+    assert store.traces(TraceFilter(), limit=9) == []
 
 
 def test_a_trace_too_deep_for_json_is_refused(store: Store) -> None:
@@ -230,7 +241,7 @@ def test_pages_show_each_trace_once_in_order_while_others_come_and_go(
     at_start, gone, seen = set(there), set(), []
 
     def turn() -> bool:
-        rows = shared.traces(caller=caller, limit=size, after=seen[-1] if seen else None)
+        rows = shared.traces(TraceFilter(caller=caller, after=seen[-1] if seen else None), limit=size)
         seen.extend(row["id"] for row in rows)
         return bool(rows)
 
@@ -267,7 +278,7 @@ def test_pages_hold_while_threads_write_and_delete(store: Store) -> None:
         thread.start()
     for _ in range(5):
         seen: list[str] = []
-        while rows := store.traces(caller="anna", limit=7, after=seen[-1] if seen else None):
+        while rows := store.traces(TraceFilter(caller="anna", after=seen[-1] if seen else None), limit=7):
             seen += [row["id"] for row in rows]
         assert seen == sorted(set(seen), reverse=True)
         assert set(stays) <= set(seen)
@@ -279,5 +290,5 @@ def test_pages_hold_while_threads_write_and_delete(store: Store) -> None:
 def test_after_may_name_a_trace_that_is_gone(store: Store, clock: Any) -> None:
     old, middle, _new = save(store), save(store), save(store)
     store.delete_trace(middle, caller="anna")
-    assert [row["id"] for row in store.traces(caller="anna", limit=5, after=middle)] == [old]
+    assert [row["id"] for row in store.traces(TraceFilter(caller="anna", after=middle), limit=5)] == [old]
     assert middle >= first_id("trc", clock.now)

@@ -50,7 +50,8 @@ OTHER_THREADS = 8
 """How many threads the default pool has beside those that wait for another server."""
 REPORT = ".report.json"
 TRACES = ".traces.db"
-ALL_TRACES = {"STORE_TRACES": "always", "TRACE_LEVEL": "steps", "RETENTION_DAYS": "none", "RETENTION_ROWS": "none"}
+ALL_TRACES = {"TRACE_LEVEL": "steps", "KEEP_TRACES": "forever"}
+ASKED_TRACES = {"TRACE_LEVEL": "asked", "KEEP_TRACES": "forever"}
 
 
 @with_flags
@@ -121,7 +122,7 @@ def command(
         "BATCH_JOB_TEMP_DIR": str(folder / "files"),
         "MAX_BODY_BYTES": "8000000",
         "BATCH_OUTPUT_BYTES": "none",  # the disk is the user's own
-        **(ALL_TRACES if traces else {}),
+        **(ALL_TRACES if traces else ASKED_TRACES),
         **({} if pipeline is None else {"BATCH_JOB_PIPELINE_SIZE": str(pipeline)}),
         **({} if tries is None else {"BATCH_TRIES": str(tries)}),
     }

@@ -6,23 +6,25 @@ clients: control characters are shown as escapes.
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from espalier.cli import output
 from espalier.cli.flags.groups import sub_app
+from espalier.cli.flags.moments import read_since
 from espalier.cli.flags.store import opened, pruned
 from espalier.cli.logs.page import row_page
 from espalier.columns import WIDTH, clip, shown
 from espalier.errors import InputError, OutputError
 from espalier.wiring import build_app
+
+if TYPE_CHECKING:
+    from espalier.store.open import Store
 
 app = sub_app("List, show and search the log of generations; switch it on and off.")
 
@@ -33,7 +35,6 @@ CUT = 100
 """Characters of a text under --truncate."""
 PAGE = 200
 SAID = {"off": "off", "figures": "on, without texts", "content": "on, with prompts and answers"}
-UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": DAY, "w": 7 * DAY}
 
 Count = Annotated[int, typer.Option("-n", "--count", min=0, help="How many, newest first; 0 for all.", metavar="N")]
 Model = Annotated[str | None, typer.Option("-m", "--model", help="Of this model alone.")]
@@ -178,47 +179,45 @@ def _cut(value: Any) -> Any:
     return [_cut(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def read_since(text: str, now: float) -> float:
-    """Unix seconds of a date, a local time, or an age before now. Raises InputError."""
-    age = re.fullmatch(r"(\d{1,9}(?:\.\d+)?)([smhdw])", text.strip())
-    if age is not None:
-        return now - float(age[1]) * UNITS[age[2]]
-    try:
-        return datetime.fromisoformat(text.strip()).timestamp()
-    except (ValueError, OverflowError) as error:
-        raise InputError(
-            f"--since {text!r:.40} is no time", hint="2026-11-23, 2026-11-23T08:00, 90m, 2h, 7d", field="since"
-        ) from error
-
-
 @app.command("show", short_help="Show generations whole.")
 def show_command(
     names: Annotated[
         list[str] | None,
-        typer.Argument(help="Ids, or their first characters; `last` is the newest. [default: last]", metavar="[ID]..."),
+        typer.Argument(
+            help="Ids, or their first characters, or request ids; `last` is the newest. [default: last]",
+            metavar="[ID]...",
+        ),
     ] = None,
     *,
     as_json: AsJson = False,
 ) -> None:
     """Show generations whole: what was asked, the contract, what it cost, the texts where these are kept."""
     with opened() as store:
-        rows = [_find_row(store, name) for name in names or ["last"]]
+        rows = [row for name in names or ["last"] for row in _find_rows(store, name)]
     if as_json:
         output.data_json([dict(row) for row in rows])
         return
     output.data("\n\n".join(row_page(row) for row in rows))
 
 
-def _find_row(store: Any, name: str) -> Mapping[str, Any]:
-    """Raises InputError for an id that no row has, or more than one."""
-    ids = store.generation_ids("" if name == "last" else name, limit=1 if name == "last" else 2)
+def _find_rows(store: Store, name: str) -> list[Mapping[str, Any]]:
+    """The rows of an id, of its beginning, or of a request, which has one for each output. Raises InputError for a name
+    that no row has, and for a beginning of several ids."""
+    from espalier.store.generations import GenerationFilter  # noqa: PLC0415  # the extra [server]
+    from espalier.store.trace_filter import TraceFilter  # noqa: PLC0415
+
+    ids = list(store.generation_ids("" if name == "last" else name, limit=1 if name == "last" else 2))
     if len(ids) > 1:
         raise InputError(f"several generations begin with {name!r:.60}", hint="write more of the id", field="id")
-    row = store.generation(ids[0], caller=None) if ids else None
-    if row is None:
-        raise InputError(f"there is no generation {name!r:.60}", hint="`espalier logs list` shows ids", field="id")
-    found_row: Mapping[str, Any] = row
-    return found_row
+    if not ids:
+        listed = store.generations(GenerationFilter(request_id=name), limit=PAGE)
+        ids = [str(row["id"]) for row in reversed(listed)]
+    rows = [row for log_id in ids if (row := store.generation(log_id, caller=None)) is not None]
+    if not rows:
+        has_trace = bool(store.traces(TraceFilter(request_id=name), limit=1))
+        hint = f"its trace is kept: `espalier trace show {name}`" if has_trace else "`espalier logs list` shows ids"
+        raise InputError(f"there is no generation {name!r:.60}", hint=hint, field="id")
+    return rows
 
 
 @app.command("path", short_help="Print where the log is.")

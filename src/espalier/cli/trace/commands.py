@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, get_args
 
 import typer
 
 from espalier.cli import output
 from espalier.cli.flags.groups import sub_app, with_flags
+from espalier.cli.flags.moments import read_since
 from espalier.cli.trace import list as trace_list
 from espalier.cli.trace import replay as trace_replay
 from espalier.cli.trace import show as trace_show
 from espalier.cli.trace.read import DatabaseUrl, SourceFlags, TraceArgument, read_trace
 from espalier.errors import InputError, UnknownName
+from espalier.store.trace_filter import Verdict
 from espalier.trace import page
 from espalier.trace.files import write_text
 from espalier.trace.foreign.merge import CombinedTrace, check_target, estimate, merge_files, read_bytes, save, text_of
@@ -27,6 +30,7 @@ app = sub_app("Show traces, rejection logs and server replies; merge, compare an
 app.command("replay", short_help="Replay a run, as it was or with changes.")(trace_replay.replay_command)
 app.command("diff", short_help="Compare two traces: first difference and costs.")(trace_replay.diff_command)
 
+VERDICTS = get_args(Verdict)
 DEFAULT_OUT = "combined_output.json"
 """The same name as in the rejection tracer's own script."""
 AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
@@ -119,28 +123,71 @@ def export_command(
     output.piece(exported(read_trace(trace, source), kind))
 
 
-@app.command("list", short_help="List the traces of a folder or a database.")
+@app.command("list", short_help="List and search the stored traces, or those of a folder.")
 def list_command(
-    folder: Annotated[str | None, typer.Argument(help="Default: the working directory.", show_default=False)] = None,
+    folder: Annotated[
+        str | None, typer.Argument(help="Its files, in place of the store's traces.", show_default=False)
+    ] = None,
+    *,
+    query: Annotated[
+        str | None,
+        typer.Option("-q", "--query", help="Words of prompt and output, as of `logs search`.", metavar="QUERY"),
+    ] = None,
+    request_id: Annotated[str | None, typer.Option("--request", help="Of this request id.", metavar="ID")] = None,
+    model: Annotated[str | None, typer.Option("-m", "--model", help="Of this model alone.")] = None,
+    constraint: Annotated[
+        str | None, typer.Option(help="Kind, fingerprint, or beginning of the title; none: free text.")
+    ] = None,
+    verdict: Annotated[str | None, typer.Option(help="valid, invalid, unknown, or flagged.")] = None,
+    finish: Annotated[str | None, typer.Option(help="Why the output ended.", metavar="REASON")] = None,
+    since: Annotated[str | None, typer.Option(help="A date, a time, or an age: 2026-11-23, 90m, 7d.")] = None,
+    until: Annotated[str | None, typer.Option(help="The same: older than this.")] = None,
+    min_tokens: Annotated[int | None, typer.Option(help="At least so many tokens.", min=0, metavar="N")] = None,
+    min_tax: Annotated[float | None, typer.Option(help="At least this tax.", min=0, metavar="NATS")] = None,
+    path: Annotated[str | None, typer.Option(help="The worst path: /items/*/unit, or one below it.")] = None,
+    after: Annotated[str | None, typer.Option(help="Go on after this id, the last of a page.", metavar="ID")] = None,
     database: DatabaseUrl = None,
-    limit: Annotated[int, typer.Option(help="The newest N traces of a database.", metavar="N")] = 100,
+    limit: Annotated[int, typer.Option(help="The newest N.", metavar="N")] = 20,
     as_json: AsJson = False,
 ) -> None:
-    """List traces: file or id, model, steps, cost, rejected steps, finish reason."""
-    if folder is not None and database is not None:
-        raise InputError("a folder and --database exclude one another", hint="give one", field="database")
+    """List stored traces, newest first: when, model, constraint, verdict, tokens, tax, worst path, texts. With a
+    folder, list its files: model, steps, cost, rejected steps, finish reason."""
     if limit < 1:
         raise InputError(f"--limit: {limit} must be at least 1", field="limit")
-    if database is None:
-        rows = trace_list.rows_of_folder(folder or ".")
-    else:
-        rows = trace_list.rows_of_database(database, limit=limit)
+    if verdict not in (None, *VERDICTS):
+        raise InputError(f"--verdict {verdict}: one of {', '.join(VERDICTS)}", field="verdict")
+    now = time.time()
+    wanted = {
+        "query": query,
+        "request_id": request_id,
+        "model": model,
+        "constraint": constraint,
+        "verdict": verdict,
+        "finish": finish,
+        "since": None if since is None else read_since(since, now),
+        "until": None if until is None else read_since(until, now, flag="until"),
+        "min_tokens": min_tokens,
+        "min_tax": min_tax,
+        "path": path,
+        "after": after,
+    }
+    asks_store = database is not None or any(value is not None for value in wanted.values())
+    if folder is not None and asks_store:
+        raise InputError("a folder and --database, or a filter, exclude one another", hint="give one", field="database")
+    rows = (
+        trace_list.rows_of_folder(folder)
+        if folder is not None
+        else trace_list.stored_rows(database, wanted, limit=limit)
+    )
     if as_json:
         output.data_json(rows)
-    elif rows:
+    elif not rows:
+        output.note("no traces")
+    elif folder is not None:
         trace_list.draw(rows, trace_show.terminal())
     else:
-        output.note("no traces")
+        for line in trace_list.lines_of(rows):
+            output.data(line)
 
 
 def _list_findings(trace: Trace) -> list[dict[str, object]]:

@@ -1,8 +1,13 @@
-"""`espalier trace list`: lists the traces of a folder, or of a server's database."""
+"""`espalier trace list`: lists the traces of the store, or of a folder.
+
+Rows of the store come from the query that also serves `GET /traces` and its page. Texts come from models and clients:
+control characters are shown as escapes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +15,11 @@ from rich.console import Console
 from rich.table import Table
 
 from espalier.cli import output
-from espalier.cli.trace.read import open_there
+from espalier.cli.trace.read import store_at
 from espalier.cli.trace.show import printable
+from espalier.columns import WIDTH, clip, shown
 from espalier.errors import EspalierError, InputError
+from espalier.store.trace_filter import TraceFilter
 from espalier.trace.foreign.matching import MatchError
 from espalier.trace.foreign.read import KIND_NAMES, FormatError, read
 
@@ -67,48 +74,61 @@ def _values(name: str, **values: Any) -> dict[str, Any]:
     return {"name": name, "kind": "", "model": "", **sums, "finish_reason": "", "bounded": False, **values}
 
 
-def rows_of_database(url: str, *, limit: int) -> list[dict[str, Any]]:
-    """At most `limit` rows, newest first. Raises InputError if the database does not exist."""
-    return list(_read_stored(url, limit))
+def stored_rows(url: str | None, wanted: Mapping[str, Any], *, limit: int) -> list[dict[str, Any]]:
+    """At most `limit` rows of the store, newest first, as `GET /traces` has them. url: None for the store of the
+    server's settings. wanted: fields of a TraceFilter. Raises InputError if the database does not exist, and for a
+    wrong filter."""
+    return list(_read_stored(url, wanted, limit))
 
 
-def _read_stored(url: str, limit: int) -> Iterator[dict[str, Any]]:
-    store = open_there(url)
-    after: str | None = None
-    try:
+def _read_stored(url: str | None, wanted: Mapping[str, Any], limit: int) -> Iterator[dict[str, Any]]:
+    after = wanted.get("after")
+    with store_at(url) as store:
         while limit > 0:
-            page = store.traces(caller=None, limit=min(limit, PAGE), after=after)
-            for row in page:
-                yield _values(
-                    row["id"],
-                    kind=KIND_NAMES["trace"],
-                    model=row["model"],
-                    steps=row["tokens"],
-                    tax_nats=row["tax_nats"],
-                    rejected_steps=row["rejected_steps"],
-                    unknown_steps=row["unknown_steps"],
-                    finish_reason=row["finish_reason"],
-                    bounded=bool(row["bounded_steps"]),
-                )
-            if len(page) < min(limit, PAGE):
+            size = min(limit, PAGE)
+            page = store.traces(TraceFilter(**{**wanted, "after": after}), limit=size)
+            yield from map(dict, page)
+            if len(page) < size:
                 return
             limit -= len(page)
             after = page[-1]["id"]
-    finally:
-        store.close()
+
+
+def lines_of(rows: list[dict[str, Any]]) -> list[str]:
+    """The rows of the store for people, in 80 columns: numbers, then prompt and output where these are kept."""
+    lines = [f"{'when':<11} {'model':<10} {'constraint':<15} {'verdict':<8}{'tokens':>6}{'tax':>8}  worst path"]
+    for row in rows:
+        when = time.strftime("%m-%d %H:%M", time.localtime(row["created"]))
+        model = clip(shown(_ending(row["model"], 10)), 10)
+        title = clip(shown(row["title"] or row["constraint_kind"] or "-"), 15)
+        tax = "∞" if row["tax_nats"] is None else f"{'≥' if row['bounded_steps'] else ''}{row['tax_nats']:.2f}"
+        line = f"{when} {model:<10} {title:<15} {_verdict(row):<8}{row['tokens']:>6}{tax:>8}  "
+        lines.append(clip(f"{line}{shown(row['worst_path'] or '-')}", WIDTH))
+        lines.append(clip(f"  {row['id']}  {shown(row['request_id'])}", WIDTH))
+        for mark, text in ((">", row["prompt"]), ("<", row["text"])):
+            if text:
+                lines.append(clip(f"  {mark} {shown(text)}", WIDTH))
+    return lines
+
+
+def _verdict(row: Mapping[str, Any]) -> str:
+    if row["valid"] is not None:
+        word = "valid" if row["valid"] else "invalid"
+        return "flagged" if row["flagged"] and row["valid"] else word
+    return "flagged" if row["flagged"] else "-"
 
 
 NAME_WIDTH, MODEL_WIDTH = 24, 24
 """Characters: at least of a file's name, and at most of a model's."""
 
 
-def _ending(name: str) -> str:
+def _ending(name: str, width: int = MODEL_WIDTH) -> str:
     """The end of a long name, which tells models in one folder apart."""
-    return name if len(name) <= MODEL_WIDTH else "…" + name[1 - MODEL_WIDTH :]
+    return name if len(name) <= width else "…" + name[1 - width :]
 
 
 def draw(rows: list[dict[str, Any]], to: Console) -> None:
-    """Print rows as a table; names are never cut."""
+    """Print rows of a folder as a table; names are never cut."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("name", overflow="fold", min_width=NAME_WIDTH)
     table.add_column("kind", overflow="fold")

@@ -18,7 +18,7 @@ from espalier.cli.flags.groups import with_flags
 from espalier.cli.flags.inputs import check_trace_path, read_text
 from espalier.cli.flags.model import EngineFlags, Model, load
 from espalier.cli.flags.schema import parse_json
-from espalier.cli.trace.read import SourceFlags, read_trace
+from espalier.cli.trace.read import SourceFlags, is_stored_id, read_trace, stored_trace
 from espalier.cli.vocab.reading import read as read_vocab
 from espalier.constraints.kinds import KINDS
 from espalier.constraints.spec import Gbnf, JsonSchema, Spec
@@ -38,7 +38,7 @@ WIDTH = 80
 @with_flags
 def replay_command(
     *,
-    trace: Annotated[str, typer.Argument(help="A trace written as .json.")],
+    trace: Annotated[str, typer.Argument(help="A trace written as .json, or a stored one's id, or its request's.")],
     other: Annotated[
         str | None,
         typer.Option(
@@ -61,7 +61,7 @@ def replay_command(
     A trace of level full holds every distribution and needs no model. For other traces, or with --model, the model
     computes the logits again. Exit code 0: every step takes the stored token; 1: a step takes another, or is refused.
     """
-    stored = Trace.load(trace)
+    stored = stored_trace(trace, None) if is_stored_id(trace) else Trace.load(trace)
     if strategy is not None:
         STRATEGIES.require(strategy)
     if root is not None and other is None:

@@ -60,6 +60,7 @@ FIELDS = frozenset(
         "cpu_seconds_per_minute",
         "expires",
         "may_read_metrics",
+        "admin",
     }
 )
 
@@ -76,6 +77,8 @@ class Key:
     cpu_seconds_per_minute: float | None = None
     expires: float | None = None
     may_read_metrics: bool = False
+    #: Whether it sees what is stored for all keys.
+    is_admin: bool = False
 
     def __repr__(self) -> str:
         return f"<Key {self.name!r}>"
@@ -116,7 +119,9 @@ class Keyring:
             raise Unauthorized("the API key is not valid")
         if known_key.expires is not None and self._now() >= known_key.expires:
             raise Unauthorized("the API key has expired")
-        return Caller(name=known_key.name, may_read_metrics=known_key.may_read_metrics, has_key=True)
+        return Caller(
+            name=known_key.name, may_read_metrics=known_key.may_read_metrics, has_key=True, is_admin=known_key.is_admin
+        )
 
 
 def bearer(authorization: str | None) -> str | None:
@@ -245,8 +250,9 @@ def _key(row: Mapping[str, Any], where: str) -> Key:
     spends = row.get("cpu_seconds_per_minute")
     if spends is not None and (isinstance(spends, bool) or not isinstance(spends, int | float) or not 0 < spends < 1e9):
         raise wrong("`cpu_seconds_per_minute` must be a number above 0")
-    if not isinstance(row.get("may_read_metrics", False), bool):
-        raise wrong("`may_read_metrics` must be true or false")
+    for switch in ("may_read_metrics", "admin"):
+        if not isinstance(row.get(switch, False), bool):
+            raise wrong(f"`{switch}` must be true or false")
     return Key(
         name=name,
         digest=digest,
@@ -255,6 +261,7 @@ def _key(row: Mapping[str, Any], where: str) -> Key:
         cpu_seconds_per_minute=spends,
         expires=_expires(row["expires"], wrong) if "expires" in row else None,
         may_read_metrics=row.get("may_read_metrics", False),
+        is_admin=row.get("admin", False),
     )
 
 

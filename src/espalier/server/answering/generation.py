@@ -18,7 +18,7 @@ from espalier.api.log_rows import log_row
 from espalier.decoding.options import BRANCHES
 from espalier.decoding.plan import Strategy
 from espalier.decoding.strategies import STRATEGIES
-from espalier.engines.base import Event, FinishEvent, Result, TokenEvent
+from espalier.engines.base import Event, FinishEvent, Request, Result, TokenEvent
 from espalier.engines.protocols import Running
 from espalier.errors import Cancelled, DeadEnd, EspalierError, LimitExceeded, Stranded, Unavailable
 from espalier.server.answering.counts import timings_of
@@ -29,7 +29,10 @@ from espalier.server.observe import logs
 from espalier.server.observe.telemetry import RequestSpan
 from espalier.server.ports import Caller, Finish
 from espalier.server.process.state import Process
+from espalier.store.writer import SLOW_SECONDS
 
+ASKED_SECONDS = 10.0
+"""How long a reply waits for a trace that its request asked for."""
 log = logging.getLogger(__name__)
 Burst: TypeAlias = list[tuple[int, Event]]
 """Events that have come, in order, each with the index of its output."""
@@ -47,6 +50,9 @@ class GenerationOutput:
     last: float = 0.0
     gaps: list[float] = field(default_factory=list)
     is_counted: bool = False
+    #: The id that its trace will have, None if no trace is kept.
+    promised_id: str | None = None
+    #: The same once the store has the trace.
     trace_id: str | None = None
     result: Result | None = None
     finish: str | None = None
@@ -245,26 +251,37 @@ class Generation:
                 log.warning("not stored: %s", error, extra={"fields": {"request_id": self.request_id}})
 
     async def _keep_trace(self, index: int, result: Result) -> None:
-        store = self.process.store
-        if store is None or not self.asked.keep_trace or result.trace is None:
+        """Have the trace stored, and wait until it is, so that a reply which names it tells the truth; not for long,
+        where the database is slow."""
+        writer, output, trace = self.process.traces, self.outputs[index], result.trace
+        if writer is None or output.promised_id is None or trace is None:
             return
-
-        def save() -> str:
-            assert result.trace is not None
-            return store.save_trace(
-                result.trace.to_json(),
-                request_id=self.request_id,
-                caller=self.caller.name,
-                index=index,
-                route=self.route,
-            )
-
+        columns = {
+            "request_id": self.request_id,
+            "caller": self.caller.name,
+            "index": index,
+            "route": self.route,
+            "trace_id": output.promised_id,
+            "texts": self.process.settings.trace_texts,
+            "template": system_text(self.asked.requests[index]),
+            "to_first_token": None if output.first is None else output.first - self.began,
+            "total": time.monotonic() - self.began,
+        }
+        written = writer.put(lambda: {"trace": trace.to_json(), **columns})
+        is_asked = self.asked.shown_trace != "none"
+        if writer.is_slow and not is_asked:
+            return
+        # A client that leaves now does not take back what is finished.
+        waiting = asyncio.wrap_future(written)
+        waiting.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
         try:
-            # A client that leaves now does not take back what is finished.
-            saving = asyncio.ensure_future(self.process.pools.saving.run(save, owner=self.caller.name))
-            self.outputs[index].trace_id = await asyncio.shield(saving)
-        except EspalierError as error:
-            log.warning("not stored: %s", error, extra={"fields": {"request_id": self.request_id}})
+            async with asyncio.timeout(ASKED_SECONDS if is_asked else SLOW_SECONDS):
+                output.trace_id = await asyncio.shield(waiting)
+        except TimeoutError:
+            fields = {"fields": {"request_id": self.request_id, "trace": output.promised_id}}
+            log.warning("the database is slow: a reply does not wait for its trace", extra=fields)
+        except EspalierError:
+            return  # the writer has told it
 
     def _log(self, index: int, result: Result | None, error: str | None) -> None:
         """Have the output logged; nobody waits for that."""
@@ -296,6 +313,13 @@ class Generation:
                 **columns,
             )
         )
+
+
+def system_text(request: Request) -> str | None:
+    """The part of a chat that is the same in all requests of an application: its system messages. None without any."""
+    roles = ("system", "developer")
+    texts = [str(message.get("content")) for message in request.messages or () if message.get("role") in roles]
+    return "\n".join(texts) if texts else None
 
 
 def with_timings(reply: dict[str, Any], running: Generation) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -27,6 +27,7 @@ from espalier.server.answering.submitting import generating
 from espalier.server.asking.draft import ParsedRequest
 from espalier.server.bodies.base import Body, FieldWarnings, read_body
 from espalier.server.http.body import in_thread_if_large, read_object
+from espalier.server.http.browsers import TRACE_HEADER
 from espalier.server.http.errors import TooCostly, code_of, internal_error
 from espalier.server.http.sse import DONE, EventStream
 from espalier.server.http.warnings import warning_header
@@ -122,6 +123,7 @@ async def answer(request: Request, dialect: Dialect[B]) -> Response:
         if not running.asked.stream:
             reply = await while_connected(request, _whole(running, dialect, head))
             headers |= warning_header((*running.asked.lines, *running.told))
+            headers |= _trace_header(output.trace_id for output in running.outputs)
             return JsonResponse(reply, headers=headers, limit_seconds=process.settings.request_seconds)
         return dialect.stream(
             _stream(running, dialect.chunks(running.asked, head, running.contract, running.timings), dialect),
@@ -129,7 +131,7 @@ async def answer(request: Request, dialect: Dialect[B]) -> Response:
             ping_seconds=process.settings.sse_ping_seconds,
             # The engine itself keeps the first limit; the second is for a client that reads slowly.
             limit_seconds=process.settings.request_seconds + process.settings.body_seconds,
-            headers=headers,
+            headers=headers | _trace_header(output.promised_id for output in running.outputs),
         )
     raise AssertionError("the exit stack suppresses no exception")
 
@@ -287,6 +289,13 @@ async def _stream(running: Generation, chunks: ReplyChunks, dialect: Dialect[B])
             yield ready
         for chunk in chunks.failed(internal_error(running.request_id)):
             yield chunks.encoded(chunk)
+
+
+def _trace_header(ids: Iterable[str | None]) -> dict[str, str]:
+    """The ids of the traces, in the order of the outputs: of a whole reply those that are stored, of a stream those
+    under which they will be."""
+    named = [trace_id for trace_id in ids if trace_id is not None]
+    return {TRACE_HEADER: ", ".join(named)} if named else {}
 
 
 def _headers(parsed: ParsedRequest, request_id: str) -> dict[str, str]:

@@ -68,7 +68,7 @@ async def generating(
         request_id=request_id,
         began=began,
         span=span,
-        outputs=[GenerationOutput() for _ in parsed.requests],
+        outputs=[GenerationOutput(promised_id=_new_trace_id(process, parsed, run)) for run in parsed.requests],
     )
     sampling = parsed.requests[0].sampling
     span.parameters(
@@ -102,6 +102,13 @@ async def generating(
                     output.running.cancel()
                 generation.count(index, None, generation.code)
             logs.add_fields(log_state, **generation.line())
+
+
+def _new_trace_id(process: Process, parsed: ParsedRequest, request: Request) -> str | None:
+    """The id for the trace of a run, None if none is kept."""
+    if process.store is None or process.traces is None or not parsed.keep_trace or request.trace == "off":
+        return None
+    return process.store.new_trace_id()
 
 
 def _sequences(request: Request) -> int:

@@ -64,8 +64,7 @@ def assemble(draft: RequestDraft, process: Process, make: Callable[..., AskedTyp
         returned=request.decoding.num_return_sequences,
         ends=process.eos_ids | frozenset(request.sampling.stop_ids),
         echo=tuple(text for text in echoed for _ in range(request.sampling.n)),
-        keep_trace=settings.store_traces == "always"
-        or (settings.store_traces == "asked" and draft.shown_trace != "none"),
+        keep_trace=keeps_all(settings) or (settings.trace_level != "off" and draft.shown_trace != "none"),
         constraint=request.constraint,
         states=draft.states,
         names=draft.names,
@@ -98,6 +97,7 @@ def _requests(draft: RequestDraft, process: Process) -> tuple[Request, ...]:
                 whole=process.reports_items,
                 **draft.request,
             )
+            request = _within_room(request, draft, process)
             check_capabilities(process.engine.engine, request)
             _check_activations(request, process)
         _check_outputs(request, draft, process.settings)
@@ -129,7 +129,7 @@ def _request_options(draft: RequestDraft, process: Process) -> dict[str, Any]:
         "default_order": process.app.settings.default_of(SCHEMA_ORDER) or _default_order(draft, process),
         "default_reasoning": process.app.settings.default_of(REASONING),
         "trace": _level(draft, process),
-        "trace_top_k": max(draft.top_logprobs or 0, SHOWN_CANDIDATES if draft.shown_trace == "steps" else 1),
+        "trace_top_k": max(draft.top_logprobs or 0, SHOWN_CANDIDATES if _shows_candidates(draft, process) else 1),
         **draft.options,
         **decoding,
         **sampling,
@@ -144,10 +144,10 @@ def _default_order(draft: RequestDraft, process: Process) -> Order | None:
 def _level(draft: RequestDraft, process: Process) -> TraceLevel:
     """The highest level that anyone reads: the server, the body, the log probabilities. Never `full`: no reply has
     whole distributions, and they would take tokens times vocab width of memory."""
-    usual = process.settings.trace_level
+    usual: TraceLevel = "steps" if process.settings.trace_level in ("steps", "full") else "summary"
     if usual == "summary" and not _reads_summary(draft, process):
         usual = "off"
-    needed: list[TraceLevel] = ["steps" if usual == "full" else usual, draft.trace]
+    needed: list[TraceLevel] = [usual, draft.trace]
     if draft.top_logprobs is not None:  # the token's own is in the summary; the others are candidates
         needed.append("steps" if draft.top_logprobs or draft.processed_logprobs else "summary")
     return max(needed, key=LEVELS.index)
@@ -157,8 +157,37 @@ def _reads_summary(draft: RequestDraft, process: Process) -> bool:
     """Whether anyone reads the sums of a text whose request did not ask for them: metrics, where something holds the
     text to a form; the store of traces, the log of generations, and the report of a batch."""
     is_held = draft.constraint is not None or bool(draft.options.get("tools"))
-    is_kept = process.settings.store_traces == "always" or process.log is not None
+    is_kept = keeps_all(process.settings) or process.log is not None
     return is_held or is_kept or process.reports_items
+
+
+def keeps_all(settings: ServerSettings) -> bool:
+    """Whether the trace of every answer is kept, and not only those that requests ask for."""
+    return settings.trace_level in ("summary", "steps", "full")
+
+
+def _shows_candidates(draft: RequestDraft, process: Process) -> bool:
+    """Whether the candidates of each step are shown, or stored."""
+    return draft.shown_trace == "steps" or process.settings.trace_level == "full"
+
+
+def _within_room(request: Request, draft: RequestDraft, process: Process) -> Request:
+    """The request with its sums alone where only the server wants its steps, and MAX_CANDIDATES has no room for them:
+    what nobody asked for refuses no request."""
+    if request.trace != "steps" or draft.trace == "steps" or draft.top_logprobs:
+        return request
+    room = process.settings.max_candidates // max(1, len(draft.prompts) * request.sampling.n)
+    steps = _count_steps(request, process)
+    if steps * max(1, request.trace_top_k) <= room:
+        return request
+    return replace(request, trace_top_k=1) if steps <= room else replace(request, trace="summary")
+
+
+def _count_steps(request: Request, process: Process) -> int:
+    """The most steps that the trace of a request can have."""
+    context = process.engine.capabilities.max_context
+    tokens = min(request.sampling.max_tokens, context or request.sampling.max_tokens)
+    return tokens * request.decoding.num_return_sequences
 
 
 def _check_registered(options: Mapping[str, Any], process: Process) -> None:
@@ -199,8 +228,7 @@ def _check_candidates(requests: Sequence[Request], process: Process, field: str)
             size = len(request.prompt_ids) if request.prompt_ids is not None else len((request.prompt or "").encode())
             total += min(size, context or size) * request.prompt_top
         if request.trace == "steps":
-            tokens = min(request.sampling.max_tokens, context or request.sampling.max_tokens)
-            total += tokens * max(1, request.trace_top_k) * request.decoding.num_return_sequences
+            total += _count_steps(request, process) * max(1, request.trace_top_k)
     vocab = process.engine.engine.vocab
     limit = max(process.settings.max_candidates, 0 if vocab is None else vocab.width)
     if total > limit:

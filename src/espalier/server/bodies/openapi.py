@@ -19,6 +19,7 @@ from starlette.responses import HTMLResponse, Response
 from espalier.server.bodies.api_page import METHODS, api_page, policy
 from espalier.server.bodies.batches import BatchBody, CompleteBody, PriorityBody, UploadBody
 from espalier.server.bodies.embeddings import EmbeddingsBody, PoolingBody, ScoreBody
+from espalier.server.bodies.feedback import FeedbackBody
 from espalier.server.bodies.llama import DetokenizeBody, InfillBody, LlamaBody, TokenizeBody
 from espalier.server.bodies.messages import MessageBatchesBody, MessagesBody
 from espalier.server.bodies.ollama import (
@@ -44,6 +45,7 @@ BODIES: tuple[type[BaseModel], ...] = (
     PriorityBody,
     UploadBody,
     CompleteBody,
+    FeedbackBody,
     ResponsesBody,
     CompactBody,
     MessagesBody,

@@ -28,7 +28,7 @@ from espalier.wiring import build_app
 
 log = logging.getLogger(__name__)
 Ran: TypeAlias = ItemAnswer | Literal["full", "closing"]
-NOTHING_KEPT = {"STORE_TRACES": "never", "STORE_RESPONSES": "false", "STORE_GENERATIONS": "off", "BATCH_JOBS": "false"}
+NOTHING_KEPT = {"TRACE_LEVEL": "off", "STORE_RESPONSES": "false", "STORE_GENERATIONS": "off", "BATCH_JOBS": "false"}
 """Settings of an actor: it opens no database."""
 FIRST = asyncio.FIRST_COMPLETED
 MOST_STARTS = 20

@@ -30,7 +30,9 @@ HEADERS = (
     "last-event-id",
 )
 """Headers that the SDKs of OpenAI, Anthropic and MCP send from a page."""
-SHOWN = ("x-request-id", "retry-after", "warning", "x-espalier-truncated", "mcp-session-id")
+TRACE_HEADER = "x-espalier-trace"
+"""The ids of a reply's stored traces."""
+SHOWN = ("x-request-id", "retry-after", "warning", "x-espalier-truncated", TRACE_HEADER, "mcp-session-id")
 """Headers of replies that a page may read."""
 PREFIX = "x-stainless-"
 """How the SDKs' headers about themselves begin; there are more with every version."""

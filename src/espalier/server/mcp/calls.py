@@ -64,7 +64,7 @@ class Visit:
             engine=process.engine,
             presets=process.presets,
             traces=process.store,
-            caller=self.caller.name,
+            caller=self.caller.sees,
             order=process.app.settings.default_of(SCHEMA_ORDER),
             reasoning=process.app.settings.default_of(REASONING),
             runs=Runs(process.engine, lambda: process.scheduler),
@@ -159,8 +159,8 @@ async def _follow_run(running: Any, most: int, tell: Tell) -> Result:
 def _parse_question(question: Question, process: Process) -> ParsedRequest:
     """The engine's request. Raises InputError and its kin."""
     settings, options = process.settings, dict(question.options)
-    if question.keeps_trace and (process.store is None or settings.store_traces == "never"):
-        raise NotAvailable("no traces are stored here", hint="STORE_TRACES=asked", field="trace")
+    if question.keeps_trace and (process.store is None or settings.trace_level == "off"):
+        raise NotAvailable("no traces are stored here", hint="TRACE_LEVEL=asked", field="trace")
     level = options.pop("trace")
     decoding = {name: options.pop(name) for name in OPTIONS if name in options}
     if level == "steps":

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser, AuthorizationContext
 from mcp.server.auth.provider import AccessToken
 from mcp.server.streamable_http import StreamableHTTPServerTransport
@@ -21,6 +21,7 @@ from espalier.server.asgi import Edge, OriginGuard
 from espalier.server.http import errors
 from espalier.server.http.browsers import allow_origins
 from espalier.server.http.loading import Failed, Loading, beside
+from espalier.server.http.query import check_query
 from espalier.server.mcp.calls import ROUTE
 from espalier.server.mcp.protocol import Context, Found, make_server
 from espalier.server.observe import logs
@@ -56,6 +57,7 @@ def create_mcp_app(settings: ServerSettings, parts: Parts, failed: Failed | None
         title="Espalier MCP",
         version=__version__,
         lifespan=lifespan,
+        dependencies=[Depends(check_query)],
         openapi_url=None,
         docs_url=None,
         redoc_url=None,

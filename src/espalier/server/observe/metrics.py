@@ -228,6 +228,7 @@ class PrometheusMeter:
         )
         self._queue_size.labels(model, ENGINE).set(queue_size)
         self._unrecorded = self._counter("espalier:recorder_errors", "Failures of recorders.")
+        self._unkept = self._counter("espalier:traces_dropped", "Traces that were to be kept and could not be stored.")
         self._begin_at_zero()
         self.refresh()
         if folder is not None:
@@ -247,6 +248,9 @@ class PrometheusMeter:
 
     def unrecorded(self) -> None:
         self._unrecorded.labels(self._model, ENGINE).inc()
+
+    def unkept(self) -> None:
+        self._unkept.labels(self._model, ENGINE).inc()
 
     def answered(self, *, route: str, status: int) -> None:
         self._responses.labels(route, str(status)).inc()
@@ -335,7 +339,14 @@ class PrometheusMeter:
 
     def _begin_at_zero(self) -> None:
         """Create all series with the value 0, since a rate needs a first sample."""
-        for family in (*self._prompt, *self._generated, *self._times.values(), self._spared, self._unrecorded):
+        for family in (
+            *self._prompt,
+            *self._generated,
+            *self._times.values(),
+            self._spared,
+            self._unrecorded,
+            self._unkept,
+        ):
             family.labels(self._model, ENGINE)
         for kind in KINDS.names():
             self._broken.labels(self._model, ENGINE, kind)

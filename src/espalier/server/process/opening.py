@@ -51,13 +51,13 @@ from espalier.server.process.named_stores import NamedStores
 from espalier.server.process.pools import Pools, make_pools
 from espalier.server.process.prebuild import Prebuild, checked_lists, prebuilding
 from espalier.server.process.state import Process
-from espalier.server.settings import ServerSettings
+from espalier.server.settings import ServerSettings, keep_limits
 from espalier.store.batches.open import BatchStore, default_folder
 from espalier.store.batches.quota import ResultQuota, UploadQuota
 from espalier.store.counters import StoredCounters
 from espalier.store.open import Store, open_store
 from espalier.store.retention import Limits, keep
-from espalier.store.writer import LogWriter
+from espalier.store.writer import LogWriter, TraceWriter
 from espalier.trace.recorders.protocol import Recorder
 from espalier.trace.recorders.rejection_log import RejectionLog
 from espalier.version import __version__
@@ -121,6 +121,7 @@ async def open_process(settings: ServerSettings, parts: Parts, lists: tuple[Word
             store = await open_kept_store(stack, settings)
         logs_kept = store if settings.store_generations != "off" and isinstance(store, Store) else None
         writer = None if logs_kept is None else _open_log(stack, settings, logs_kept)
+        trace_store = store if parts.store is not None or _keeps(settings) else None
         gate = parts.gate or open_gate(stack, settings, store, shares=shares)
         judge = parts.judge or await _open_judge(stack, settings, gate)
         running: list[ServingEngine] = []
@@ -139,6 +140,9 @@ async def open_process(settings: ServerSettings, parts: Parts, lists: tuple[Word
         names = _names(settings, app, engine)
         meter = parts.meter or _open_meter(stack, settings, engine, scheduler, names[0])
         recorders = await _open_recorders(stack, settings, meter)
+        traces = None
+        if trace_store is not None and settings.trace_level != "off":
+            traces = _open_trace_writer(stack, trace_store, meter, gate)
         spans = telemetry.make_spans(is_on=settings.otel)
         stack.push_async_callback(asyncio.to_thread, spans.close)
         activations = named = None
@@ -161,7 +165,8 @@ async def open_process(settings: ServerSettings, parts: Parts, lists: tuple[Word
             meter=meter,
             pools=pools,
             spans=spans,
-            store=store if parts.store is not None or _keeps(settings) else None,
+            store=trace_store,
+            traces=traces,
             started=int(time.time()),
             fingerprint=_fingerprint(engine),
             recorders=recorders,
@@ -260,13 +265,31 @@ async def open_kept_store(stack: AsyncExitStack, settings: ServerSettings) -> St
 async def _retention(store: Store, settings: ServerSettings) -> AsyncIterator[None]:
     seconds = None if settings.retention_days is None else settings.retention_days * DAY
     limits = Limits(seconds=seconds, rows=settings.retention_rows)
-    task = asyncio.create_task(keep(store.retention(limits), every=RETENTION_SECONDS))
+    retention = store.retention(limits, traces=trace_limits(settings))
+    task = asyncio.create_task(keep(retention, every=RETENTION_SECONDS))
     try:
         yield
     finally:
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
+
+
+def trace_limits(settings: ServerSettings) -> Limits | None:
+    """KEEP_TRACES; None: traces have the limits of everything else."""
+    if settings.keep_traces is None:
+        return None
+    seconds, rows = keep_limits(settings.keep_traces)
+    return Limits(seconds=seconds, rows=rows)
+
+
+def _open_trace_writer(stack: AsyncExitStack, store: TraceStore, meter: Meter, gate: Gate) -> TraceWriter:
+    """Writes traces in a thread of its own. Replies wait for it, but not long."""
+    trace_writer = TraceWriter(
+        lambda: store, tell=log.warning, tells_all=True, closes=False, dropped=meter.unkept, charge=gate.charge
+    )
+    stack.push_async_callback(asyncio.to_thread, trace_writer.close)
+    return trace_writer
 
 
 def _open_log(stack: AsyncExitStack, settings: ServerSettings, store: Store) -> LogWriter:
@@ -379,7 +402,7 @@ def _is_one_of_several(settings: ServerSettings) -> bool:
 
 def _keeps(settings: ServerSettings) -> bool:
     """Whether traces or generations are stored."""
-    return settings.store_traces != "never" or settings.store_generations != "off"
+    return settings.trace_level != "off" or settings.store_generations != "off"
 
 
 def _names(settings: ServerSettings, app: App, engine: LoadedEngine) -> tuple[str, ...]:

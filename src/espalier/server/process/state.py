@@ -18,7 +18,7 @@ from espalier.server.process.pools import Pools
 from espalier.server.process.prebuild import Prebuild
 from espalier.server.settings import ServerSettings
 from espalier.store.batches.open import BatchStore
-from espalier.store.writer import LogWriter
+from espalier.store.writer import LogWriter, TraceWriter
 from espalier.trace.recorders.protocol import Recorder
 from espalier.wiring import App
 
@@ -29,12 +29,12 @@ class Process:
     started: Unix seconds. pools: threads for work that blocks or takes long. spans: telemetry. fingerprint:
     identifies the model and this version. recorders: get every run. default_strategy: for requests that name none;
     None leaves the choice to the engine. prebuild: how far the word lists are that are compiled at the start. logs:
-    stored generation logs; log: writes them; None where they are not kept. activations: takes hidden states.
-    named_stores: those that requests name. overwrites: set for all requests. batches: None where batch jobs are off.
-    responses: None where they are not stored. replicas: those that serve beside it, on a cluster. wakers: called when
-    there is a new batch, or one is to stop. running: outputs by caller, for the event loop alone. reports_items:
-    whether the items of a batch are executed, whose report reads each trace, and whose tokens nobody reads before the
-    end."""
+    stored generation logs; log: writes them; None where they are not kept. traces: writes what `store` has; None
+    where no trace is kept. activations: takes hidden states. named_stores: those that requests name. overwrites:
+    set for all requests. batches: None where batch jobs are off. responses: None where they are not stored.
+    replicas: those that serve beside it, on a cluster. wakers: called when there is a new batch, or one is to stop.
+    running: outputs by caller, for the event loop alone. reports_items: whether the items of a batch are
+    executed, whose report reads each trace, and whose tokens nobody reads before the end."""
 
     settings: ServerSettings
     app: App
@@ -53,6 +53,7 @@ class Process:
     prebuild: Prebuild | None = None
     logs: LogStore | None = None
     log: LogWriter | None = None
+    traces: TraceWriter | None = None
     activations: HiddenStates | None = None
     named_stores: NamedStores | None = None
     overwrites: Overwrites = field(default_factory=Overwrites)

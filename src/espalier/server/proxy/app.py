@@ -11,14 +11,16 @@ import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
 from espalier.errors import Cancelled, EspalierError
+from espalier.server.apps import TRACE_ROUTERS
 from espalier.server.asgi import Edge, OriginGuard
 from espalier.server.http import errors
 from espalier.server.http.browsers import allow_origins
+from espalier.server.http.query import check_query
 from espalier.server.observe import logs
 from espalier.server.ports import Gate, TraceStore
 from espalier.server.process.deps import caller_of, request_id_of
@@ -33,7 +35,6 @@ from espalier.server.proxy.playground import Playground, playground
 from espalier.server.proxy.settings import Mode, ProxySettings
 from espalier.server.proxy.state import ProxyProcess
 from espalier.server.proxy.xray import x_ray
-from espalier.server.routes import traces
 from espalier.server.settings import ServerSettings
 from espalier.version import __version__
 
@@ -72,12 +73,15 @@ def create_proxy_app(
         title="Espalier proxy",
         version=__version__,
         lifespan=lifespan,
+        dependencies=[Depends(check_query)],
         openapi_url=None,
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
     )
-    api.include_router(traces.router)
+    for router in TRACE_ROUTERS:
+        api.include_router(router)
+    api.state.playground_path = "espalier/"
     api.router.default = relay
     errors.install(api)
     # The last one added is the outermost.
@@ -98,7 +102,11 @@ async def _open_process(
     is_kept: bool,
 ) -> ProxyProcess:
     if store is None:
-        store = await open_kept_store(stack, settings) if is_kept else MemoryStore(proxy.keep)
+        if is_kept:
+            store = await open_kept_store(stack, settings)
+        else:
+            store = await asyncio.to_thread(MemoryStore, proxy.keep)
+            stack.push_async_callback(asyncio.to_thread, store.close)
     made = gate or open_gate(stack, settings, store)
     pools = make_pools(waiting=settings.queue_size)
     stack.callback(pools.close)
@@ -112,7 +120,7 @@ async def _open_process(
         pools=pools,
         store=store,
         upstream=upstream,
-        keeper=TraceKeeper(store, proxy.output_dir, limits=file_limits(settings)),
+        keeper=TraceKeeper(store, proxy.output_dir, limits=file_limits(settings), texts=settings.trace_texts),
     )
 
 

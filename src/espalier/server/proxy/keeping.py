@@ -13,8 +13,7 @@ import os
 import re
 import threading
 import time
-from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
@@ -22,13 +21,16 @@ from typing import Any
 
 from pydantic_core import PydanticSerializationError, to_json
 
-from espalier.errors import EspalierError, InputError, OutputError
+from espalier.errors import EspalierError, OutputError
 from espalier.server.ports import TraceStore
+from espalier.server.process.opening import trace_limits
 from espalier.server.settings import ServerSettings
-from espalier.store.ids import Ids, is_id
+from espalier.store import migrate
+from espalier.store.db import open_memory
+from espalier.store.open import Store
 from espalier.store.retention import Limits
-from espalier.store.traces import PREFIX, columns_of
 from espalier.trace.files import json_text, write_bytes
+from espalier.trace.text_policy import TextPolicy
 
 log = logging.getLogger(__name__)
 UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
@@ -40,59 +42,30 @@ SWEEP_FILES = 100
 """After so many new files, those over the limits are deleted."""
 
 
-class MemoryStore:
-    """A TraceStore of the latest traces, gone with the process."""
+class MemoryStore(Store):
+    """A store of the latest traces, gone with the process."""
 
     def __init__(self, most: int, *, clock: Callable[[], float] = time.time) -> None:
-        self._most, self._ids = most, Ids(clock)
-        self._kept: OrderedDict[str, tuple[dict[str, Any], Mapping[str, Any]]] = OrderedDict()
-        self._lock = threading.Lock()
+        super().__init__(open_memory(), clock=clock)
+        migrate.upgrade(self.database)
+        self._keeping = self.retention(Limits(rows=most))
 
-    def save_trace(
-        self, trace: Mapping[str, Any], *, request_id: str, caller: str, index: int, route: str | None = None
-    ) -> str:
-        trace_id, moment = self._ids.new(PREFIX)
-        row = columns_of(trace, request_id=request_id, caller=caller, index=index, route=route)
-        with self._lock:
-            self._kept[trace_id] = {"id": trace_id, "created": moment, **row}, trace
-            while len(self._kept) > self._most:
-                self._kept.popitem(last=False)
+    def save_trace(self, trace: Mapping[str, Any], **more: Any) -> str:
+        trace_id = super().save_trace(trace, **more)
+        self._keeping.run()
         return trace_id
-
-    def traces(self, *, caller: str | None, limit: int, after: str | None) -> Sequence[Mapping[str, Any]]:
-        if limit < 1:
-            raise InputError("the limit must be at least 1", field="limit")
-        if after is not None and not is_id(after, PREFIX):
-            raise InputError("`after` is not an id of this list", hint="give the `last_id` of a page", field="after")
-        with self._lock:
-            rows = [row for row, _ in reversed(self._kept.values()) if caller in (None, row["caller"])]
-        return [row for row in rows if after is None or row["id"] < after][:limit]
-
-    def trace(self, trace_id: str, *, caller: str | None) -> Mapping[str, Any] | None:
-        with self._lock:
-            row = self._kept.get(trace_id)
-        return None if row is None or caller not in (None, row[0]["caller"]) else row[1]
-
-    def delete_trace(self, trace_id: str, *, caller: str | None) -> bool:
-        with self._lock:
-            if (row := self._kept.get(trace_id)) is None or caller not in (None, row[0]["caller"]):
-                return False
-            del self._kept[trace_id]
-            return True
-
-    def close(self) -> None:
-        with self._lock:
-            self._kept.clear()
 
 
 def file_limits(settings: ServerSettings) -> Limits:
-    """RETENTION_DAYS and RETENTION_ROWS, for files."""
+    """KEEP_TRACES, or RETENTION_DAYS and RETENTION_ROWS, for files."""
     days = settings.retention_days
-    return Limits(seconds=None if days is None else days * 86_400, rows=settings.retention_rows)
+    usual = Limits(seconds=None if days is None else days * 86_400, rows=settings.retention_rows)
+    return trace_limits(settings) or usual
 
 
 class TraceKeeper:
-    """Where the traces of a proxy go. folder: None for no files. limits: of its files."""
+    """Where the traces of a proxy go. folder: None for no files. limits: of its files. texts: whether traces have
+    prompts and outputs; without them there are no files, which spell the output."""
 
     def __init__(
         self,
@@ -101,8 +74,10 @@ class TraceKeeper:
         *,
         limits: Limits | None = None,
         clock: Callable[[], float] = time.time,
+        texts: TextPolicy = "yes",
     ) -> None:
-        self._store, self._folder, self._clock = store, folder, clock
+        self._store, self._folder, self._clock = store, folder if texts == "yes" else None, clock
+        self._texts = texts
         self._limits = limits or Limits()
         self._new_files = count()
         self._sweeping = threading.Lock()
@@ -129,11 +104,21 @@ class TraceKeeper:
         path: Path | None,
         index: int = 0,
         is_stored: bool = True,
+        ids: dict[int, str] | None = None,
     ) -> bool:
         """Write the trace's file, then store it, each whole or not at all; what fails is logged. Returns whether there
         is a file. combined: the content of the file, made in the thread that writes it. index: which output of the
-        request. is_stored: whether it goes to the store too, and not only to its file until more is known."""
-        return await asyncio.to_thread(self._kept, trace, combined, request_id, caller, route, path, index, is_stored)
+        request. is_stored: whether it goes to the store too, and not only to its file until more is known. ids: gets
+        the id of the trace, by the index of its output; one that is there is used."""
+        ids = {} if ids is None else ids
+        ids.setdefault(index, self._store.new_trace_id())
+        return await asyncio.to_thread(
+            self._kept, trace, combined, request_id, caller, route, path, index, is_stored, ids
+        )
+
+    def promise(self, outputs: int) -> dict[int, str]:
+        """Ids for the traces of a request's outputs, so that the head of a stream can name them."""
+        return {index: self._store.new_trace_id() for index in range(outputs)}
 
     def _kept(
         self,
@@ -145,6 +130,7 @@ class TraceKeeper:
         path: Path | None,
         index: int,
         is_stored: bool,
+        ids: dict[int, str],
     ) -> bool:
         fields = {"fields": {"request_id": request_id}}
         try:
@@ -159,8 +145,17 @@ class TraceKeeper:
         finally:  # stored last, so that whoever finds it in the list reads its final file
             try:
                 if is_stored:
-                    self._store.save_trace(trace, request_id=request_id, caller=caller, index=index, route=route)
+                    self._store.save_trace(
+                        trace,
+                        request_id=request_id,
+                        caller=caller,
+                        index=index,
+                        route=route,
+                        trace_id=ids[index],
+                        texts=self._texts,
+                    )
             except EspalierError as error:
+                ids.pop(index, None)
                 log.warning("a trace could not be stored: %s", error, extra=fields)
         return False
 

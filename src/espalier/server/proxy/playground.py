@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 from starlette.requests import Request
 from starlette.responses import RedirectResponse
 from starlette.types import Receive, Scope, Send
@@ -24,6 +24,7 @@ from espalier.server.apps import CHAT_ROUTERS
 from espalier.server.bodies import openapi
 from espalier.server.environment import read_environment
 from espalier.server.http import errors
+from espalier.server.http.query import check_query
 from espalier.server.process.deps import caller_of, count_public
 from espalier.server.process.opening import Parts, open_process
 from espalier.server.proxy.state import ProxyProcess
@@ -156,7 +157,13 @@ def own_settings(settings: ServerSettings, model: str) -> ServerSettings:
 def _make_application() -> FastAPI:
     """The application. The proxy's middleware has served a request before it comes here."""
     api = FastAPI(
-        title="Espalier", version=__version__, openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False
+        title="Espalier",
+        version=__version__,
+        dependencies=[Depends(check_query)],
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
     )
     api.root_path = PREFIX
     for router in CHAT_ROUTERS:

@@ -135,6 +135,7 @@ class XRay:
                     route=exchange.scope["path"],
                     path=path,
                     index=index,
+                    ids=exchange.trace_ids,
                 )
         except EspalierError as error:
             log.warning("a request that cannot be traced has no trace that says so: %s", error, extra=fields)
@@ -234,6 +235,7 @@ class _TracedRequest:
         headers.append((b"content-length", str(len(raw)).encode()))
         if self._is_kept and self._path is not None:
             headers.append((HEADER, str(self._path).encode()))
+        headers += self._exchange.trace_header()
         await outgoing.begin(answer.status_code, headers)
         await outgoing.body(raw, more=False)
 
@@ -242,6 +244,8 @@ class _TracedRequest:
         headers = passed_on(answer.headers.raw)
         if self._path is not None:
             headers.append((HEADER, str(self._path).encode()))
+        self._exchange.trace_ids.update(self._process.keeper.promise(self._asked.outputs))
+        headers += self._exchange.trace_header()
         await outgoing.begin(answer.status_code, headers)
         held: list[bytes] = []
         ended = 0
@@ -332,6 +336,7 @@ class _TracedRequest:
             route=exchange.scope["path"],
             path=path,
             index=index,
+            ids=exchange.trace_ids,
         )
         self._is_kept = self._is_kept or (is_kept and path == self._path)
 

@@ -53,7 +53,10 @@ def aliases_of(routers: Iterable[APIRouter]) -> APIRouter:
         for route in routes:
             if route.path == path or route.path.startswith(path + "/"):
                 aliases.add_api_route(
-                    address + route.path[len(path) :], route.endpoint, methods=list(route.methods or ())
+                    address + route.path[len(path) :],
+                    route.endpoint,
+                    methods=list(route.methods or ()),
+                    openapi_extra=route.openapi_extra,
                 )
     return aliases
 

@@ -11,7 +11,6 @@ from typing import Any, BinaryIO, TypeVar
 from fastapi import Request
 from starlette.responses import StreamingResponse
 
-from espalier.errors import InputError
 from espalier.server.http.errors import NotFound
 from espalier.server.http.uploads import read_upload
 from espalier.server.ports import Caller
@@ -95,16 +94,6 @@ def _pieces(lines: Iterator[bytes]) -> Iterator[bytes]:
             waiting.clear()
     if waiting:
         yield bytes(waiting)
-
-
-def limit_of(request: Request, *, default: int, most: int) -> int:
-    """`?limit`. Raises InputError."""
-    given = request.query_params.get("limit")
-    if given is None:
-        return default
-    if not re.fullmatch(r"[0-9]{1,6}", given) or not 1 <= int(given) <= most:
-        raise InputError(f"limit must be a whole number from 1 to {most}", field="limit")
-    return int(given)
 
 
 def page_json(rows: list[dict[str, Any]], *, limit: int) -> dict[str, Any]:

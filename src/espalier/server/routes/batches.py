@@ -15,11 +15,12 @@ from espalier.server.bodies.base import read_body
 from espalier.server.bodies.batches import BatchBody, PriorityBody, batch_json, inner_file_id
 from espalier.server.http.body import read_object
 from espalier.server.http.errors import BadRequest, NotFound, documented
+from espalier.server.http.query import AFTER, limit_of, limit_parameter, query_of
 from espalier.server.http.warnings import warning_header
 from espalier.server.http.wire import JsonResponse
 from espalier.server.ports import Caller
 from espalier.server.process.state import Process
-from espalier.server.routes.batch_store import PRIVATE, batch_store, in_store, limit_of, page_json, wake
+from espalier.server.routes.batch_store import PRIVATE, batch_store, in_store, page_json, wake
 from espalier.store.batches.open import BatchStore
 from espalier.trace.report.page import policy
 
@@ -27,6 +28,8 @@ ENDPOINTS = ("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/em
 STATUSES = (400, 401, 404, 429, 500, 503)
 LIMIT, MOST = 20, 100
 HOUR = 3600.0
+LIST_PARAMETERS = query_of(limit_parameter(default=LIMIT, most=MOST), AFTER)
+
 router = APIRouter(tags=["openai"])
 
 
@@ -66,7 +69,7 @@ def _create(body: BatchBody, store: BatchStore, caller: Caller, process: Process
     return store.batches.create(plan, most_open=process.settings.batch_open_per_key, paused=is_paused)
 
 
-@router.get("/v1/batches", responses=documented(*STATUSES))
+@router.get("/v1/batches", responses=documented(*STATUSES), openapi_extra=LIST_PARAMETERS)
 async def list_batches(request: Request) -> Response:
     """The caller's batches, newest first."""
     limit, after = limit_of(request, default=LIMIT, most=MOST), request.query_params.get("after")

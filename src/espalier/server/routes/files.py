@@ -12,12 +12,12 @@ from starlette.responses import Response
 from espalier.errors import InputError
 from espalier.server.bodies.batches import LEAST_SECONDS, MOST_SECONDS, file_json, inner_file_id, shown_file_id
 from espalier.server.http.errors import BadRequest, NotFound, documented
+from espalier.server.http.query import AFTER, ORDER, limit_of, limit_parameter, parameter, query_of
 from espalier.server.http.wire import JsonResponse
 from espalier.server.routes.batch_store import (
     PRIVATE,
     batch_store,
     in_store,
-    limit_of,
     multipart_form,
     page_json,
     streamed,
@@ -28,6 +28,10 @@ from espalier.store.batches.open import BatchStore
 MOST = 10_000
 STATUSES = (400, 401, 404, 429, 500, 503, 507)
 FORM = multipart_form(file={"type": "string", "format": "binary"}, purpose={"type": "string", "enum": ["batch"]})
+LIST_PARAMETERS = query_of(
+    limit_parameter(default=MOST, most=MOST), AFTER, ORDER, parameter("purpose", "Of this purpose alone.")
+)
+
 router = APIRouter(tags=["openai"])
 
 
@@ -48,7 +52,7 @@ async def create_file(request: Request) -> Response:
         return JsonResponse(file_json(await upload(request, process, store, caller, keep)))
 
 
-@router.get("/v1/files", responses=documented(*STATUSES))
+@router.get("/v1/files", responses=documented(*STATUSES), openapi_extra=LIST_PARAMETERS)
 async def list_files(request: Request) -> Response:
     """The caller's files, newest first unless `order=asc`."""
     query = request.query_params

@@ -19,6 +19,7 @@ from espalier.server.asking.token_ids import known_vocab
 from espalier.server.bodies.llama import InfillBody, LlamaBody
 from espalier.server.bodies.openapi import STREAM
 from espalier.server.http.errors import GENERATION_ERRORS, READING_ERRORS, documented
+from espalier.server.http.query import parameter, query_of
 from espalier.server.http.wire import JsonResponse
 from espalier.server.process.deps import cheap_caller_of, process_of
 from espalier.version import __version__
@@ -54,6 +55,7 @@ REPLY: dict[int | str, dict[str, Any]] = {
         "content": {"application/json": {"schema": {"type": ["object", "array"]}}, **STREAM},
     }
 }
+PROPS_PARAMETERS = tuple(parameter(name, "Has no effect: there is one model.") for name in ("model", "autoload"))
 router = APIRouter(tags=["llama-server"])
 
 
@@ -82,7 +84,7 @@ async def infill(request: Request) -> Response:
     return await answer(request, INFILL)
 
 
-@router.get("/props", responses=documented(*READING_ERRORS))
+@router.get("/props", responses=documented(*READING_ERRORS), openapi_extra=query_of(*PROPS_PARAMETERS))
 async def props(request: Request) -> Response:
     """The model, its chat template, context size and KV cache, and the default sampling of `/completion`."""
     process = process_of(request)

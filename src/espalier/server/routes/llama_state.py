@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from espalier.errors import NotHere
 from espalier.server.http.errors import GENERATION_ERRORS, READING_ERRORS, documented
+from espalier.server.http.query import parameter, query_of
 from espalier.server.http.wire import JsonResponse
 from espalier.server.process.deps import cheap_caller_of, process_of
 
@@ -18,10 +19,14 @@ SHOWN_SLOTS = 256
 LIST: dict[int | str, dict[str, Any]] = {
     200: {"description": "A list of objects.", "content": {"application/json": {"schema": {"type": "array"}}}}
 }
+SLOT_PARAMETERS = (
+    parameter("fail_on_no_slot", "Has no effect: requests wait in one queue, and `/ready` says when it is full."),
+    parameter("model", "Has no effect: there is one model."),
+)
 router = APIRouter(tags=["llama-server"])
 
 
-@router.get("/slots", responses={**LIST, **documented(*READING_ERRORS)})
+@router.get("/slots", responses={**LIST, **documented(*READING_ERRORS)}, openapi_extra=query_of(*SLOT_PARAMETERS))
 async def slots(request: Request) -> Response:
     """A slot for each sequence that can run at once, without its prompt: how many are busy with the
     caller's own requests, and how long a context is. Requests have no slot of their own here; the first ones are shown

@@ -22,18 +22,10 @@ from espalier.server.bodies.base import read_body
 from espalier.server.bodies.messages import MessageBatchesBody
 from espalier.server.http.body import in_thread_if_large, read_object
 from espalier.server.http.errors import BadRequest, NotFound, UnsupportedParameter, documented
+from espalier.server.http.query import BETA, limit_of, limit_parameter, parameter, query_of
 from espalier.server.http.warnings import warning_header
 from espalier.server.http.wire import JsonResponse, to_bytes
-from espalier.server.routes.batch_store import (
-    PRIVATE,
-    batch_store,
-    in_store,
-    limit_of,
-    page_json,
-    streamed,
-    wake,
-    write_file,
-)
+from espalier.server.routes.batch_store import PRIVATE, batch_store, in_store, page_json, streamed, wake, write_file
 from espalier.server.routes.messages import ROUTE
 from espalier.store.batches.files import HIDDEN
 from espalier.store.batches.open import BatchStore
@@ -49,6 +41,13 @@ NEVER_RUN = {"batch_cancelled": "canceled", "batch_expired": "expired"}
 """From our code of an item that never ran to the type of its result."""
 UNFINISHED = {BatchState.EXPIRED: "expired", BatchState.FAILED: "errored"}
 """What requests without a result are counted as when a batch has ended; others are cancelled."""
+LIST_PARAMETERS = query_of(
+    limit_parameter(default=LIMIT, most=MOST),
+    parameter("after_id", "The `last_id` of the previous page."),
+    parameter("before_id", "Refused: lists go forward only."),
+    BETA,
+)
+
 router = APIRouter(tags=["anthropic"])
 
 
@@ -100,7 +99,7 @@ def _check(body: MessageBatchesBody) -> None:
             raise BadRequest("an item of a batch cannot be a stream", field=f"requests[{index}].params.stream")
 
 
-@router.get(PATH, responses=documented(*STATUSES))
+@router.get(PATH, responses=documented(*STATUSES), openapi_extra=LIST_PARAMETERS)
 async def list_message_batches(request: Request) -> Response:
     """The caller's batches of messages, newest first."""
     limit, after = limit_of(request, default=LIMIT, most=MOST), request.query_params.get("after_id")
@@ -118,7 +117,7 @@ async def list_message_batches(request: Request) -> Response:
     return JsonResponse({name: value for name, value in page.items() if name != "object"}, headers=PRIVATE)
 
 
-@router.get(PATH + "/{batch_id}", responses=documented(*STATUSES))
+@router.get(PATH + "/{batch_id}", responses=documented(*STATUSES), openapi_extra=query_of(BETA))
 async def get_message_batch(request: Request, batch_id: str) -> Response:
     """One batch as it stands."""
     batch = await in_store(request, lambda store, caller: _batch(store, batch_id, caller))
@@ -147,7 +146,7 @@ async def delete_message_batch(request: Request, batch_id: str) -> Response:
     return JsonResponse({"id": batch_id, "type": "message_batch_deleted"})
 
 
-@router.get(PATH + "/{batch_id}/results", responses=documented(*STATUSES))
+@router.get(PATH + "/{batch_id}/results", responses=documented(*STATUSES), openapi_extra=query_of(BETA))
 async def get_message_batch_results(request: Request, batch_id: str) -> Response:
     """The results of a batch that has ended, one a line, in the order of the requests."""
 

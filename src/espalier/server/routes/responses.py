@@ -32,12 +32,13 @@ from espalier.server.http.errors import (
     PreviousResponseNotFound,
     documented,
 )
+from espalier.server.http.query import AFTER, ORDER, limit_of, limit_parameter, parameter, query_of
 from espalier.server.http.sse import HEADERS, event
 from espalier.server.http.wire import JsonResponse, to_bytes_by_parts
 from espalier.server.ports import ResponseStore
 from espalier.server.process.deps import caller_of, process_of
 from espalier.server.process.state import Process
-from espalier.server.routes.batch_store import PRIVATE, limit_of
+from espalier.server.routes.batch_store import PRIVATE
 from espalier.server.routes.counting import COUNTED, answer_count
 from espalier.server.routes.stored import from_store
 from espalier.server.settings import ServerSettings
@@ -79,6 +80,16 @@ COMPACT = Dialect(
 COMPACTED: dict[int | str, dict[str, Any]] = {
     200: {"description": "OpenAI's compaction.", "content": {"application/json": {"schema": {"type": "object"}}}}
 }
+INCLUDE = tuple(
+    parameter(name, "Has no effect: what is stored is shown whole.")
+    for name in ("include", "include[]", "include_obfuscation")
+)
+READ_PARAMETERS = (
+    parameter("stream", "The events of the response.", kind="boolean", default=False),
+    parameter("starting_after", "With stream: the number of the last event that is left out.", kind="integer"),
+    *INCLUDE,
+)
+
 router = APIRouter(tags=["openai"])
 
 
@@ -124,7 +135,9 @@ def _with_history(dialect: Dialect[B], ask: Callable[..., ParsedResponsesRequest
     return replace(dialect, read=read, ask=partial(ask, history=history))
 
 
-@router.get(ROUTE + "/{response_id}", responses={**REPLY, **documented(*STATUSES)})
+@router.get(
+    ROUTE + "/{response_id}", responses={**REPLY, **documented(*STATUSES)}, openapi_extra=query_of(*READ_PARAMETERS)
+)
 async def get_response(request: Request, response_id: str) -> Response:
     """One stored response, or with `?stream=true` its events, from the one after `starting_after` on."""
     again, after = request.query_params.get("stream", "false"), request.query_params.get("starting_after")
@@ -157,7 +170,11 @@ async def delete_response(request: Request, response_id: str) -> Response:
     return JsonResponse({"id": response_id, "object": "response", "deleted": True}, headers=PRIVATE)
 
 
-@router.get(ROUTE + "/{response_id}/input_items", responses=documented(*STATUSES))
+@router.get(
+    ROUTE + "/{response_id}/input_items",
+    responses=documented(*STATUSES),
+    openapi_extra=query_of(limit_parameter(default=LIMIT, most=MOST), AFTER, ORDER, *INCLUDE),
+)
 async def list_input_items(request: Request, response_id: str) -> Response:
     """The items that a stored response answers, those of earlier responses included, newest first."""
     limit, after = limit_of(request, default=LIMIT, most=MOST), request.query_params.get("after")
@@ -218,7 +235,7 @@ async def _in_store(request: Request, work: Callable[[ResponseStore, str], T]) -
     return await from_store(
         request,
         lambda process: process.responses,
-        work,
+        lambda store, caller: work(store, caller.name),
         none="no responses are stored here",
         hint="set STORE_RESPONSES=true",
     )

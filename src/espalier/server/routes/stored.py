@@ -9,17 +9,20 @@ from typing import TypeVar
 from fastapi import Request
 
 from espalier.server.http.errors import NotFound
+from espalier.server.ports import Caller, TraceStore
 from espalier.server.process.deps import admitted, while_connected
 from espalier.server.process.state import Process
 
 Kept = TypeVar("Kept")
 T = TypeVar("T")
+PRIVATE = {"cache-control": "private, no-store", "x-content-type-options": "nosniff", "referrer-policy": "no-referrer"}
+"""Prompts stay out of caches, and an address with a token is not passed on as a referrer."""
 
 
 async def from_store(
     request: Request,
     store_of: Callable[[Process], Kept | None],
-    work: Callable[[Kept, str], T],
+    work: Callable[[Kept, Caller], T],
     *,
     none: str,
     hint: str,
@@ -30,5 +33,16 @@ async def from_store(
         store = store_of(process)
         if store is None:
             raise NotFound(none, hint=hint)
-        reading = process.pools.reading.run(partial(work, store, caller.name), owner=caller.name)
+        reading = process.pools.reading.run(partial(work, store, caller), owner=caller.name)
         return await while_connected(request, reading)
+
+
+async def from_trace_store(request: Request, work: Callable[[TraceStore, Caller], T]) -> T:
+    """What the work gets from the store of traces. Raises what `from_store` raises."""
+    return await from_store(
+        request,
+        lambda process: process.store,
+        work,
+        none="no traces are stored here",
+        hint="set TRACE_LEVEL to asked, summary, steps or full",
+    )

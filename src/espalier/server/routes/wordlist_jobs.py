@@ -20,9 +20,10 @@ from espalier.jobs.values import Batch, BatchPlan, Kind
 from espalier.server.asking.words import known_words
 from espalier.server.bodies.wordlist_server import InvalidWordlistBody, WordlistParameters
 from espalier.server.http.errors import ErrorShape, NotFound, shape_where
+from espalier.server.http.query import AFTER, limit_of, limit_parameter, query_of
 from espalier.server.http.warnings import warning_header
 from espalier.server.http.wire import JsonResponse
-from espalier.server.routes.batch_store import PRIVATE, batch_store, in_store, limit_of, streamed, upload, wake
+from espalier.server.routes.batch_store import PRIVATE, batch_store, in_store, streamed, upload, wake
 from espalier.server.routes.wordlist_server import wordlist_server_error
 from espalier.store.batches.open import BatchStore
 
@@ -106,7 +107,7 @@ async def create_job(request: Request) -> Response:
         return JsonResponse(accepted, headers=warning_header(warnings))
 
 
-@router.get(PREFIX)
+@router.get(PREFIX, openapi_extra=query_of(limit_parameter(default=20, most=100), AFTER))
 async def list_jobs(request: Request) -> Response:
     """The caller's jobs, newest first."""
     limit, after = limit_of(request, default=20, most=100), request.query_params.get("after")

@@ -172,6 +172,7 @@ class LogMode:
             path=path,
             index=place,
             is_stored=decision.is_final,
+            ids=exchange.trace_ids,
         )
 
     def begin(self, exchange: ProxyExchange, raw: bytes, passing: Passing, path: Path | None) -> asyncio.Task[bool]:
@@ -222,6 +223,7 @@ class _ProxyRequest:
         headers.append((b"content-length", str(len(raw)).encode()))
         if is_kept and self._path is not None:
             headers.append((HEADER, str(self._path).encode()))
+        headers += exchange.trace_header()
         await exchange.outgoing.begin(answer.status_code, headers)
         await exchange.outgoing.body(raw, more=False)
 
@@ -232,6 +234,9 @@ class _ProxyRequest:
         headers = passed_on(answer.headers.raw)
         if heard is not None and self._path is not None and self._mode.is_proven:
             headers.append((HEADER, str(self._path).encode()))
+        if heard is not None and self._mode.is_proven:
+            self._exchange.trace_ids.update(self._mode._process.keeper.promise(1))
+            headers += self._exchange.trace_header()
         await outgoing.begin(answer.status_code, headers)
         try:
             async for piece in pieces_of(answer, self._exchange.upstream):

@@ -1,0 +1,16 @@
+"""Renders the page that lists stored traces. Its script asks the server for them; the page itself holds none."""
+
+from __future__ import annotations
+
+from espalier.trace import page
+from espalier.trace.measure import SCALE
+
+SCRIPTS, STYLES = ("inspector.js", "stream.js", "traces.js"), ("inspector.css", "traces.css")
+
+
+def render(*, playground: str) -> tuple[str, str]:
+    """The page, and the Content-Security-Policy that it is sent with. playground: where that page is, relative to this
+    one."""
+    parts = {"title": "Traces", "shown": {"scale": SCALE, "playground": playground}}
+    shown, policy = page.fill_template("traces.html", styles=STYLES, scripts=SCRIPTS, parts=parts, connects=True)
+    return shown, f"{policy}; frame-ancestors 'none'"
