@@ -21,18 +21,15 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from importlib.metadata import version
 from importlib.util import find_spec
-from pathlib import Path
 from random import Random
 from statistics import fmean
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from llguidance.gbnf_to_lark import gbnf_to_lark
 from llguidance.numpy import fill_next_token_bitmask
 
-from benchmarks import figures
 from benchmarks.constraints.grammars import sampled, sources
 from benchmarks.constraints.tools import calls, tools
 from benchmarks.constraints.wordlists import LIMITS, lark_of, spanish, text_of
@@ -256,8 +253,8 @@ def measured(engine: Engine, text: Text) -> TextTimes | None:
         return None
 
 
-def show(kind: str, made: Tekken, engines: Mapping[str, Engine], every: int) -> dict[str, Any]:
-    """Print the table of one kind. Returns its figures as `--save` writes them, in microseconds."""
+def show(kind: str, made: Tekken, engines: Mapping[str, Engine], every: int) -> None:
+    """Print the table of one kind, and note its means."""
     texts = list(KINDS[kind](made, every))
     print(
         f"\n-- {kind}: {len(texts)} texts, {sum(len(text.tokens) for text in texts):,} tokens, V = {made.vocab.width:,}"
@@ -276,8 +273,6 @@ def show(kind: str, made: Tekken, engines: Mapping[str, Engine], every: int) -> 
     for measure in next(iter(means.values()), {}):
         values = {name: mean[measure] / 1e3 for name, mean in means.items()}
         note(f"New constraints, {made.vocab.width:,} ids", f"{kind}: {measure}", "ms", values)
-    engines_figures = {name: mean | {"refused": refused[name]} for name, mean in means.items()}
-    return {"texts": len(texts), "tokens": sum(len(text.tokens) for text in texts), "engines": engines_figures}
 
 
 def summary(rows: Sequence[TextTimes]) -> dict[str, float]:
@@ -298,9 +293,7 @@ def main(argv: Sequence[str] = ()) -> None:
     parser.add_argument("kinds", nargs="*", default=[*KINDS], metavar="KIND", help=f"of {', '.join(KINDS)}")
     parser.add_argument("--width", type=int, nargs="+", default=[WIDTHS[1]], help="vocabularies, by their ids")
     parser.add_argument("--every", type=int, default=1, metavar="N", help="each Nth schema")
-    parser.add_argument("--save", type=Path, metavar="FILE", help="write the figures as JSON: scripts/speed_plot.py")
     arguments = parser.parse_args(argv)
-    saved: dict[str, dict[str, Any]] = {}
     with one_core():
         for width in arguments.width:
             made = widened(tekken(), width)
@@ -312,14 +305,9 @@ def main(argv: Sequence[str] = ()) -> None:
                     for engine in engines.values():
                         measured(engine, text)
                 for kind in arguments.kinds:
-                    saved.setdefault(str(width), {})[kind] = show(kind, made, engines, arguments.every)
+                    show(kind, made, engines, arguments.every)
             except Missing as missing:
                 print(f"left out: {missing}")
-    if arguments.save is not None:
-        peers = [name for name in ("llguidance", "xgrammar") if find_spec(name) is not None]
-        versions = {name: version(name) for name in ("espalier-llm", *peers)}
-        report = {"unit": "microseconds of CPU time", "cpu": figures.cpu(), "versions": versions, "widths": saved}
-        arguments.save.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

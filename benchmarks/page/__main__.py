@@ -7,7 +7,7 @@ import json
 import sys
 from pathlib import Path
 
-from benchmarks.page import compare, plots
+from benchmarks.page import compare, plots, quoted
 from benchmarks.page.document import document
 from benchmarks.page.measure import IDLE_SECONDS, ROOT, measure
 from benchmarks.page.plan import PARTS
@@ -44,6 +44,8 @@ def main() -> int:
     (images / DATA.name).write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     names = plots.draw(data, images)
     (arguments.out / "benchmarks.md").write_text(document(data, names), encoding="utf-8")
+    if arguments.out == DOCS:
+        quoted.write_quotations(data, ROOT)
     print(f"written: {arguments.out / 'benchmarks.md'}")
     return 0
 

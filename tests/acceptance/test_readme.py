@@ -14,6 +14,9 @@ import pytest
 
 pytest.importorskip("transformers", reason="transformers is not installed")
 
+from benchmarks.page.document import document
+from benchmarks.page.quoted import measured, quotations
+from benchmarks.page.ratios import number
 from tests.doc_blocks import blocks_of, commands_of
 
 ROOT = Path(__file__).parents[2]
@@ -63,18 +66,24 @@ def test_the_moving_picture_strikes_what_was_refused_and_ends_with_the_whole_tex
     assert "prefers-reduced-motion" in (IMAGES / "tokens.svg").read_text(encoding="utf-8")
 
 
-def test_the_plot_of_speed_is_drawn_from_the_saved_figures() -> None:
-    for name, drawn in script("speed_plot").plots().items():
-        assert (IMAGES / name).read_text(encoding="utf-8") == drawn, name
+def bench() -> dict[str, Any]:
+    return json.loads((IMAGES / "bench.json").read_text(encoding="utf-8"))
 
 
-def test_the_plot_of_speed_says_every_figure_in_words_too() -> None:
-    engines = json.loads((IMAGES / "speed.json").read_text())["widths"]["131072"]["schemas"]["engines"]
-    assert set(engines) == {"Espalier", "llguidance", "xgrammar"}
-    for theme in ("light", "dark"):
-        drawn = (IMAGES / f"speed-{theme}.svg").read_text(encoding="utf-8")
-        for engine in engines.values():
-            assert f"{engine['whole text'] / 1000:.1f} ms" in drawn
+def test_the_page_of_benchmarks_is_written_from_its_data() -> None:
+    data = bench()
+    drawn = [name for name in ("exactness", "speed", "tax") if (IMAGES / f"bench-{name}-dark.svg").exists()]
+    assert (ROOT / "docs/benchmarks.md").read_text(encoding="utf-8") == document(data, drawn)
+    assert drawn == ["exactness", "speed", "tax"]
+
+
+def test_each_ratio_that_is_quoted_stands_in_the_data() -> None:
+    known = measured(bench())
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    quoted = [(page.name, *one) for page in pages for one in quotations(page.read_text(encoding="utf-8"))]
+    assert len(quoted) >= 7
+    for page, value, place in quoted:
+        assert value == number(known[place].middle), f"{page}: {place}"
 
 
 def test_what_the_first_example_shows_is_what_is_printed(demo_engine: Any) -> None:

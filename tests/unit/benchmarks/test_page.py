@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from benchmarks import figures
-from benchmarks.page import measure, plots
+from benchmarks.page import measure, plots, quoted
 from benchmarks.page.document import document
 from benchmarks.page.plan import PARTS
 from benchmarks.page.ratios import is_change, number, ratios, verdict
@@ -121,3 +121,14 @@ def test_pictures_are_drawn_from_the_data_and_left_out_without_it(tmp_path: Any)
     assert plots.draw(page_of(schemas), tmp_path) == ["speed"]
     assert (tmp_path / "bench-speed-dark.svg").read_text(encoding="utf-8") == drawn
     assert plots.draw(page_of(row([1.0])), tmp_path) == []
+
+
+def test_quoted_ratios_are_written_anew_and_what_was_not_measured_stays() -> None:
+    known = quoted.measured(page_of(row([3.0], llguidance=[2.0])))
+    text = "It takes 9.1<!-- ratio: A table / a row / llguidance --> times, or 4<!-- ratio: another / row / peer -->."
+    anew = quoted.quoted_anew(text, known)
+    assert (
+        anew
+        == "It takes 1.5<!-- ratio: A table / a row / llguidance --> times, or 4<!-- ratio: another / row / peer -->."
+    )
+    assert [value for value, _ in quoted.quotations(anew)] == ["1.5", "4"]
