@@ -147,9 +147,9 @@ class SharedParts:
             level, count = one_more.exits, count + 1
         if not after.is_over:
             if not all(isinstance(read, LiteralText | End) for read in after.core):
-                levels = (
-                    [self.store.nodes(np.unique(np.concatenate([some.nodes for some in levels])))] if levels else []
-                )
+                inside = [some.nodes for some in levels if some is not self.store.whole]  # a walk has a root or nodes
+                levels = [some for some in levels if some is self.store.whole]
+                levels += [self.store.nodes(np.unique(np.concatenate(inside)))] if inside else []
             for some in levels:
                 joined.add(self._part(after, some, depth + 1))
         return joined.part(self.store)
