@@ -276,8 +276,8 @@ class LazyStates:
             else:
                 arrivals = [arrival for item in place.core for arrival in item.read(items, data, at)]
             arrived: dict[int, dict[LazyItem, None]] = {}
-            met = set(arrivals)
-            todo = list(met)
+            todo = list(dict.fromkeys(arrivals))
+            met = set(todo)
             for target, past in todo:  # grows as bytes are read
                 if target.least >= ENDLESS:
                     continue

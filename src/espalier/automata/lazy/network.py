@@ -94,12 +94,12 @@ class LazyNetwork:
         number = self._numbers.get(place)
         if number is None:
             # Every item but the end and the calls reads something, since all can be finished.
-            ends, calls = place.final, place.has_calls
-            live = not place.is_over and (not calls or any(reads(item) for item in place.core))
+            ends, calls, is_over = place.final, place.has_calls, place.is_over
+            live = not is_over and (not calls or (len(place.core) > 1 and any(map(reads, place.core))))
             number = self._numbers[place] = self._free.pop() if self._free else self._new()
             self.places[number] = place
             self.final[number] = ends
-            self.pure[number] = place.is_over
+            self.pure[number] = is_over
             self.live[number] = live
             self.plain[number] = not ends and not calls
             self.least[number] = place.least

@@ -88,7 +88,7 @@ class Machine(Protocol):
 def missing_bytes(needed: bytes, vocab: Vocab) -> bytes:
     """Those of the needed bytes that have no token of their own."""
     missing = vocab.missing_bytes()
-    return bytes(b for b in needed if b in missing)
+    return bytes(b for b in needed if b in missing) if missing else b""
 
 
 def missing_error(missing: bytes, why: str) -> VocabError:

@@ -110,7 +110,8 @@ class Leaves:
 
     @property
     def is_full(self) -> bool:
-        return len(self.explored) > MAX_TABLE or max(map(len, (self._known, self._structure, self._members))) > MAX_LEAVES
+        leaves = max(len(self._known), len(self._structure), len(self._members))
+        return len(self.explored) > MAX_TABLE or leaves > MAX_LEAVES
 
     def leaf(self, case: LeafCase, keyword: str = "pattern") -> Leaf:
         """The automaton of a case. keyword: that of its patterns, in gaps."""
