@@ -30,7 +30,7 @@ from tests.soak.tasks import TASKS, Errand, Refused
 
 SETTINGS = {
     "LOG_LEVEL": "ERROR",
-    "RETENTION_ROWS": "200",
+    "RETENTION_ROWS": "25",
     "BATCH_RETENTION_DAYS": "0.003",
     "STORE_GENERATIONS": "figures",
     "METRICS_PUBLIC": "true",

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from espalier.constraints.base import Verdict
-from espalier.constraints.compiled_cache import CompiledCache
+from espalier.constraints.cache import ConstraintCache
 from espalier.constraints.kind_table import KINDS
 from espalier.constraints.spec import Spec
 from espalier.errors import SpecError, UnknownName, UnsupportedError
@@ -133,7 +133,7 @@ class Compiler:
         self._cache_dir = folders.cache
         self._trie: TokenTrie | None = None
         self._parts: dict[str, object] = {}
-        self.cache = CompiledCache((self, vocab, self.words))
+        self.cache = ConstraintCache((self, vocab, self.words))
         self._lock = WorkLock()
         self.far = FarAutomata()
         self.held_elsewhere: Callable[[Any, Any], Any] | None = None
@@ -168,7 +168,7 @@ class Compiler:
 
     def compile(self, spec: Spec, *, keep: bool = False) -> Compiled:
         """The compiled spec, from the cache where it is there. keep: never drop it from the cache. Raises SpecError and
-        its subclasses, UnsupportedError, VocabError, LimitExceeded, and TooManyRequests as `CompiledCache.check`."""
+        its subclasses, UnsupportedError, VocabError, LimitExceeded, and TooManyRequests as `ConstraintCache.check`."""
         if not isinstance(spec, Spec):
             raise SpecError(
                 f"a constraint is a Spec such as JsonSchema(...) or Regex(...), not {type(spec).__name__}",

@@ -14,7 +14,7 @@ from espalier import After, AllOf, AnyOf, Free, JsonSchema, Regex, Thinking, Too
 from espalier.automata.languages.network import Network, build_network
 from espalier.constraints import kinds
 from espalier.constraints.base import Compiled
-from espalier.constraints.compiled_cache import CACHE_LIMIT, CACHE_LIMIT_OF_ALL
+from espalier.constraints.cache import CACHE_LIMIT, CACHE_LIMIT_OF_ALL
 from espalier.constraints.compiler import Compiler, ConstraintKind
 from espalier.constraints.kinds import KINDS, Kind
 from espalier.constraints.matching.automaton import compile_network

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("fastapi")
 
 import espalier
-from espalier.constraints.compiled_cache import CACHE_LIMIT
+from espalier.constraints.cache import CACHE_LIMIT
 from espalier.constraints.compiler import Compiler, Folders
 from espalier.constraints.spec import Choice
 from espalier.constraints.words.spec import Wordlist

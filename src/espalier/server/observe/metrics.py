@@ -22,7 +22,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metr
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 from prometheus_client.registry import Collector
 
-from espalier.constraints.compiled_cache import HeldBytes
+from espalier.constraints.cache import ConstraintBytes
 from espalier.constraints.kinds import KINDS
 from espalier.engines.base import Load, Result
 from espalier.server.ports import Finish
@@ -143,7 +143,7 @@ class PrometheusMeter:
         model: str,
         load: Callable[[], Load],
         queue_size: int,
-        constraints: Callable[[], HeldBytes] = HeldBytes,
+        constraints: Callable[[], ConstraintBytes] = ConstraintBytes,
         max_tokens: int = MOST_TOKENS,
         folder: Path | None = None,
     ) -> None:
@@ -391,7 +391,7 @@ def make_meter(
     model: str,
     load: Callable[[], Load],
     queue_size: int,
-    constraints: Callable[[], HeldBytes] = HeldBytes,
+    constraints: Callable[[], ConstraintBytes] = ConstraintBytes,
     max_tokens: int = MOST_TOKENS,
 ) -> PrometheusMeter:
     """A meter of this process, or one that shares the folder of PROMETHEUS_MULTIPROC_DIR if that is set."""

@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from espalier.constraints.compiled_cache import CompiledCache
+from espalier.constraints.cache import ConstraintCache
 from espalier.server.process.pools import Pools
 
 LOOK_SECONDS = 3.0
@@ -86,7 +86,7 @@ def is_due(takes: float, *, since: int, has_ended: bool, waited: float, rested: 
 
 @asynccontextmanager
 async def memory_returned(
-    pools: Pools, steps: Callable[[], int], *, constraints: CompiledCache | None = None
+    pools: Pools, steps: Callable[[], int], *, constraints: ConstraintCache | None = None
 ) -> AsyncIterator[None]:
     """While open, give memory back to the system after long work, which may have taken much of it, and collect garbage
     where it disturbs least. steps: how many steps the model has made; while it makes none from one look to the next, it

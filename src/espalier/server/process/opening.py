@@ -22,7 +22,7 @@ from pathlib import Path
 from espalier.api import LoadedEngine
 from espalier.confined.pool import is_supported
 from espalier.constraints import judging
-from espalier.constraints.compiled_cache import HeldBytes
+from espalier.constraints.cache import ConstraintBytes
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.judging import ConfinedJudge, Judge, in_this_process
 from espalier.constraints.safety.compile import FILTERS, warm_filters
@@ -323,7 +323,7 @@ def _open_meter(
     compiler = engine.engine.compiler
     meter = make_meter(
         model=model,
-        constraints=HeldBytes if compiler is None else compiler.cache.held,
+        constraints=ConstraintBytes if compiler is None else compiler.cache.held,
         load=scheduler.load,
         queue_size=settings.queue_size,
         max_tokens=engine.capabilities.max_context or MOST_TOKENS,

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from espalier.automata.lazy.explored import LazyState
-from espalier.constraints.compiled_cache import CACHE_LIMIT, CompiledCache, HeldBytes
+from espalier.constraints.cache import CACHE_LIMIT, ConstraintBytes, ConstraintCache
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.spec import JsonSchema, Regex, Spec
 from espalier.errors import TooManyRequests
@@ -41,7 +41,7 @@ def size_of_one(compiler: Compiler) -> int:
 
 def test_without_a_ceiling_nothing_is_measured_or_refused(compiler: Compiler) -> None:
     compile_for(compiler, "anna", *map(schema, range(CACHE_LIMIT + 5)))
-    assert compiler.cache.held() == HeldBytes()
+    assert compiler.cache.held() == ConstraintBytes()
 
 
 def test_the_size_of_one_leaves_out_what_all_share(compiler: Compiler) -> None:
@@ -60,7 +60,7 @@ def test_what_is_kept_stays_under_half_of_the_ceiling_and_the_rest_is_garbage(co
     assert held.garbage > one
     assert compiler.cache.has_much_garbage
     compiler.cache.collected()
-    assert compiler.cache.held() == HeldBytes(kept=held.kept)
+    assert compiler.cache.held() == ConstraintBytes(kept=held.kept)
     assert not compiler.cache.has_much_garbage
 
 
@@ -104,7 +104,7 @@ def test_the_last_spec_of_an_owner_is_kept_however_large_it_is(compiler: Compile
 
 
 def test_what_is_pinned_is_kept_for_all_owners() -> None:
-    compiler, cache = Compiler(Vocab.bytes()), CompiledCache()
+    compiler, cache = Compiler(Vocab.bytes()), ConstraintCache()
     compiled = compiler.compile(Regex("a"))
     cache.put("anna", "key", compiled)
     cache.pin("key", compiled)
@@ -144,6 +144,6 @@ def test_a_schema_that_nobody_has_is_free_without_a_collection(compiler: Compile
         matcher.explain(ord("\n"))
     positions = own_positions() - before
     assert positions
-    compiler.cache = CompiledCache()
+    compiler.cache = ConstraintCache()
     del compiled, matcher
     assert [reference for reference in positions if reference() is not None] == []

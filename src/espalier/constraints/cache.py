@@ -34,7 +34,7 @@ OUTSIDE = (type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HeldBytes:
+class ConstraintBytes:
     """kept: of compiled specs that are found again. garbage: of those that were dropped and not yet collected."""
 
     kept: int = 0
@@ -55,7 +55,7 @@ class _Entry:
 
 
 @dataclass(slots=True, eq=False)
-class _Owned:
+class _OwnerEntries:
     entries: OrderedDict[str, _Entry] = field(default_factory=OrderedDict)
 
     @property
@@ -63,13 +63,13 @@ class _Owned:
         return sum(entry.bytes for entry in self.entries.values())
 
 
-class CompiledCache:
+class ConstraintCache:
     """Compiled specs by owner and key. shared: objects that are no spec's own, such as the vocabulary; what leads to
     them alone is not counted. Thread-safe."""
 
     def __init__(self, shared: tuple[Any, ...] = ()) -> None:
         self._shared = {id(one) for one in shared}
-        self._owners: dict[str, _Owned] = {}
+        self._owners: dict[str, _OwnerEntries] = {}
         self._pinned: dict[str, Compiled] = {}
         self._garbage: Counter[str] = Counter()
         self._lock = threading.Lock()
@@ -111,7 +111,7 @@ class CompiledCache:
         with self._lock:
             if key in self._pinned:
                 return
-            owned = self._owners.setdefault(owner, _Owned())
+            owned = self._owners.setdefault(owner, _OwnerEntries())
             owned.entries[key] = _Entry(compiled, size)
             owned.entries.move_to_end(key)
             if len(owned.entries) > CACHE_LIMIT:
@@ -163,7 +163,7 @@ class CompiledCache:
         with self._lock:
             self._garbage.clear()
 
-    def held(self) -> HeldBytes:
+    def held(self) -> ConstraintBytes:
         """Bytes as they were counted last, 0 without a ceiling."""
         with self._lock:
             return self._held()
@@ -172,8 +172,8 @@ class CompiledCache:
         """How many specs are kept, those that are pinned too."""
         return len(self._pinned) + sum(len(owned.entries) for owned in self._owners.values())
 
-    def _held(self) -> HeldBytes:
-        return HeldBytes(kept=sum(owned.bytes for owned in self._owners.values()), garbage=self._garbage.total())
+    def _held(self) -> ConstraintBytes:
+        return ConstraintBytes(kept=sum(owned.bytes for owned in self._owners.values()), garbage=self._garbage.total())
 
     def _by_owner(self) -> Counter[str]:
         return self._garbage + Counter({name: owned.bytes for name, owned in self._owners.items()})
@@ -183,7 +183,7 @@ class CompiledCache:
         if self.ceiling is None:
             return
         while self._held().kept > self.ceiling // 2:
-            several: Mapping[str, _Owned] = {
+            several: Mapping[str, _OwnerEntries] = {
                 name: owned for name, owned in self._owners.items() if len(owned.entries) > 1
             }
             if not several:
