@@ -55,8 +55,8 @@ def try_header(path: Path, header: Header, *, cache: Path | None, what: str = "m
 
 
 def read_in_worker(request: Mapping[str, Any]) -> None:
-    """In a worker process: have llama.cpp read the file and forget it. Why it refuses a file is said by the caller's own
-    attempt."""
+    """In a worker process: have llama.cpp read the file and forget it. Why it refuses a file, the caller's own attempt
+    says."""
     lib, path = library(), os.fsencode(request["path"])
     if request["is_model"]:
         params = lib.llama_model_default_params()
