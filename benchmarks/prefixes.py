@@ -5,8 +5,9 @@ has sent. Each round makes one long prompt of its own for each of three cases; t
     other    the first key has
     nobody   nobody has
 
-Times are of the CPU that the server used until the reply was there, and of the clock; the 10th percentile and the median
-of the rounds. If `other` is as fast as `own`, the prefix cache is shared; if it is as slow as `nobody`, it tells nothing.
+Times are of the CPU that the server used until the reply was there, and of the clock; the 10th percentile and the
+median of the rounds. If `other` is as fast as `own`, the prefix cache is shared; if it is as slow as `nobody`, it tells
+nothing.
 """
 
 from __future__ import annotations
@@ -68,9 +69,7 @@ def main() -> None:
     options = parser.parse_args()
     results = measure(str(Path(options.model).absolute()), rounds=options.rounds, words=options.words)
     print(f"{options.model}, {options.rounds} rounds, load {os.getloadavg()[0]:.1f}")
-    print(
-        f"{'prompt sent before by':24} {'CPU ms p10':>10} {'median':>8} {'clock ms p10':>13} {'median':>8} {'cached tokens':>14}"
-    )
+    print("prompt sent before by    CPU ms p10   median  clock ms p10   median  cached tokens")
     for case, measured in results.items():
         cpu, clock = (sorted(1e3 * entry[index] for entry in measured) for index in (0, 1))
         tenth = len(measured) // 10

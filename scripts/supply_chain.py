@@ -1,7 +1,7 @@
 """What the wheel with all extras is made of: `python scripts/supply_chain.py sbom | licences | audit | lock`.
 
     sbom      CycloneDX 1.6 of this environment, without the tools of development, into out/sbom.json
-    licences  a table; fails on a licence that is unknown, or is not permissive and not explained in docs/dependencies.md
+    licences  a table; fails on one that is unknown, or that is not permissive and docs/dependencies.md does not explain
     audit     known vulnerabilities of requirements.lock, from PyPI; exit code 3 where that data cannot be had
     lock      writes requirements.lock: versions of constraints.txt with the digests of their files
 
@@ -154,9 +154,8 @@ def bill(listed: Mapping[str, Any], locked: Mapping[str, Sequence[str]]) -> dict
 
 def read_lock(path: Path = LOCK) -> dict[str, tuple[str, list[str]]]:
     """Version and SHA-256 digests of each package of a lock file."""
-    entries = re.findall(
-        r"^([A-Za-z0-9._-]+)==([^ ;\\\n]+)[^\n]*((?:\n    --hash=[^\n]*)*)", path.read_text(), re.MULTILINE
-    )
+    entry = r"^([A-Za-z0-9._-]+)==([^ ;\\\n]+)[^\n]*((?:\n    --hash=[^\n]*)*)"
+    entries = re.findall(entry, path.read_text(encoding="utf-8"), re.MULTILINE)
     return {
         canonicalize_name(name): (version, re.findall(r"--hash=sha256:([0-9a-f]{64})", digests))
         for name, version, digests in entries

@@ -4,6 +4,7 @@
 # Exit code 3: something that the trial needs is missing, and it says what.
 #
 #   EXTRAS=server scripts/try_image.sh
+#   IMAGE=localhost/espalier scripts/try_image.sh    # one that is there
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export STORAGE_DRIVER=${STORAGE_DRIVER:-vfs} BUILDAH_ISOLATION=${BUILDAH_ISOLATION:-chroot}
@@ -21,25 +22,30 @@ end() {
 }
 trap end EXIT
 
-if ! buildah inspect --type image "$base" >/dev/null 2>&1 && ! timeout 300 buildah pull -q "$base" 2>/dev/null; then
-    command -v mmdebstrap >/dev/null || missing "neither a registry with $base nor mmdebstrap"
-    mmdebstrap -q --mode=root --variant=minbase --include=python3,python3-venv,ca-certificates bookworm \
-        "$work/base.tar" || missing "mmdebstrap made no base"
-    from=$(buildah from scratch)
-    buildah add -q "$from" "$work/base.tar" / >/dev/null
-    buildah run "$from" ln -s python3 /usr/bin/python || missing "buildah cannot run a command here"
-    buildah commit -q "$from" "$base" >/dev/null
-    buildah rm "$from" >/dev/null
-fi
+build() {
+    if ! buildah inspect --type image "$base" >/dev/null 2>&1 && ! timeout 300 buildah pull -q "$base" 2>/dev/null; then
+        command -v mmdebstrap >/dev/null || missing "neither a registry with $base nor mmdebstrap"
+        mmdebstrap -q --mode=root --variant=minbase --include=python3,python3-venv,ca-certificates bookworm \
+            "$work/base.tar" || missing "mmdebstrap made no base"
+        from=$(buildah from scratch)
+        buildah add -q "$from" "$work/base.tar" / >/dev/null
+        buildah run "$from" ln -s python3 /usr/bin/python || missing "buildah cannot run a command here"
+        buildah commit -q "$from" "$base" >/dev/null
+        buildah rm "$from" >/dev/null
+    fi
 
-certificates=(-v /etc/ssl/certs:/etc/ssl/certs:ro)
-[ ! -d /opt/wheels ] || certificates+=(-v /opt/wheels:/opt/wheels:ro)
-buildah bud --pull=never --network host --format docker "${certificates[@]}" --build-arg "BASE=$base" \
-    --build-arg "EXTRAS=${EXTRAS:-server}" --build-arg PIP_EXTRA_INDEX_URL= -t espalier-trial . >"$work/build.log" 2>&1 || { tail -n 40 "$work/build.log" >&2; exit 1; }
-container=$(buildah from --pull=never espalier-trial)
+    certificates=(-v /etc/ssl/certs:/etc/ssl/certs:ro)
+    [ ! -d /opt/wheels ] || certificates+=(-v /opt/wheels:/opt/wheels:ro)
+    buildah bud --pull=never --network host --format docker "${certificates[@]}" --build-arg "BASE=$base" \
+        --build-arg "EXTRAS=${EXTRAS:-server}" --build-arg PIP_EXTRA_INDEX_URL= -t espalier-trial . \
+        >"$work/log" 2>&1 || { tail -n 40 "$work/log" >&2; exit 1; }
+}
+[ -n "${IMAGE:-}" ] || build
+container=$(buildah from --pull=never "${IMAGE:-espalier-trial}")
 root=$(buildah mount "$container")
 user=$(buildah inspect --format '{{.OCIv1.Config.User}}' "$container")
 home=$(buildah inspect --format '{{.OCIv1.Config.WorkingDir}}' "$container")
+[[ $user =~ ^[1-9][0-9]*$ ]] || { echo "try_image: it runs as '$user', which is no number above 0" >&2; exit 1; }
 mapfile -t settings < <(buildah inspect --format '{{range .OCIv1.Config.Env}}{{println .}}{{end}}' "$container" | grep =)
 
 cat >"$work/inside.sh" <<'INSIDE'

@@ -75,7 +75,7 @@ def test_it_holds_the_demo_model_the_pages_and_the_licence(wheel: Path) -> None:
 
 
 def test_it_is_the_same_bytes_wherever_and_whenever_it_is_built(wheel: Path, tmp_path: Path) -> None:
-    """From another folder, without version control, with files of another day and other rights, in another time zone."""
+    """From another folder without version control, with files of another day and other rights, in another zone."""
     copy = tmp_path / "elsewhere" / "sources"
     copy.mkdir(parents=True)
     for name in ("pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md"):

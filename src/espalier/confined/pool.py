@@ -44,7 +44,7 @@ class ConfinedError(EspalierError):
     http_status = 500
 
 
-class ProcessEnded(ConfinedError):
+class ProcessCrash(ConfinedError):
     """A worker process ended in the middle of a call: the code that it ran crashed."""
 
     def __init__(self, what: str, number: int | None) -> None:
@@ -150,7 +150,7 @@ class Processes:
                 raise OutOfTime(f"{what} takes longer than {seconds:g} s")
             if self._is_closed:
                 raise Unavailable("the server is closing")
-            raise ProcessEnded(what, process.ended_by)
+            raise ProcessCrash(what, process.ended_by)
         if "over" in reply:
             raise OutOfTime(reply["over"])
         if "error" in reply:

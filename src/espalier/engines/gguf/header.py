@@ -135,8 +135,8 @@ class _HeaderReader:
         return header
 
     def tensor(self, header: Header) -> None:
-        """One entry: name, dimensions, type, offset. No type has less than a bit for a value, so tensors with more values
-        than the file has bits are none: their sizes would overflow where they are multiplied and added."""
+        """One entry: name, dimensions, type, offset. No type has less than a bit for a value, so tensors have no more
+        values than the file has bits: sizes that lie would overflow where llama.cpp multiplies and adds them."""
         name = self.string().decode("utf-8", "replace")
         count = int(self.number("I"))
         if count > MAX_DIMENSIONS:

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from espalier.confined.pool import ProcessEnded, Processes, is_supported
+from espalier.confined.pool import ProcessCrash, Processes, is_supported
 from espalier.engines.gguf.header import DAMAGED, Header
 from espalier.engines.llamacpp.library import library, version
 from espalier.errors import InputError
@@ -38,7 +38,7 @@ def try_header(path: Path, header: Header, *, cache: Path | None, what: str = "m
     try:
         request = {"path": os.fspath(path.absolute()), "is_model": what == "model"}
         processes.call(read_in_worker, request, seconds=SECONDS, what=f"reading {path.name}")
-    except ProcessEnded as error:
+    except ProcessCrash as error:
         raise InputError(
             f"{path.name} is damaged: llama.cpp ends the process that reads it ({error.signal_name})",
             hint=DAMAGED,
@@ -55,8 +55,8 @@ def try_header(path: Path, header: Header, *, cache: Path | None, what: str = "m
 
 
 def read_in_worker(request: Mapping[str, Any]) -> None:
-    """In a worker process: have llama.cpp read the file and forget it. Why it refuses a file is said by the caller's own
-    attempt."""
+    """In a worker process: have llama.cpp read the file and forget it. Why it refuses a file, the caller's own attempt
+    says."""
     lib, path = library(), os.fsencode(request["path"])
     if request["is_model"]:
         params = lib.llama_model_default_params()

@@ -79,9 +79,9 @@ def kinds_of(server: Server) -> Mapping[str, Callable[[Any], dict[str, Any]]]:
 def body_of(
     request: Request, *, model: str, seed: int, server: Server, cache_salt: str | None = None
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The body of a streamed request, and notes on what is the server's own. cache_salt: only requests with the same one
-    share vLLM's prefix cache. Raises SamplingError and CapabilityError
-    naming the field that such a server does not have."""
+    """The body of a streamed request, and notes on what is the server's own. cache_salt: only requests with the same
+    one share vLLM's prefix cache. Raises SamplingError and CapabilityError naming the field that such a server does not
+    have."""
     config = replace(request.sampling, n=1, seed=seed)
     fields, notes = _preset_sampling(config, request.preset_fields, is_vllm=server != "plain")
     body = fields | {"model": model, "stream": True, "stream_options": {"include_usage": True}}
