@@ -172,7 +172,7 @@ def open_proxied_request() -> Read:
 
 
 def open_proxied_event() -> Read:
-    """One JSON object of a llama-server's reply, in a stream of which the proxy cuts what the client did not ask for."""
+    """One JSON object of a llama-server's reply, of which the proxy cuts what the client did not ask for."""
     from espalier.upstream.xray.wire.reply import stripped
     from espalier.upstream.xray.wire.request import read_request
 
