@@ -208,6 +208,36 @@ def open_mcp() -> Read:
     return lambda data: loop.run_until_complete(asyncio.wait_for(serve(data), 20))
 
 
+def open_tool_call() -> Read:
+    """The name and the arguments of a tool for agents: what it asks the model, or its answer where it asks nothing."""
+    pytest.importorskip("mcp", reason="mcp is not installed")
+    import anyio
+
+    from espalier.agents.table import read_call
+    from espalier.server.admit.auth import ANONYMOUS
+    from espalier.server.http.body import parse_object
+    from espalier.server.mcp.calls import Visit, _check_size, _parse_question
+    from espalier.server.ports import Caller
+    from espalier.time_limit import time_limit
+
+    process = _process()
+    visit = Visit(process=process, caller=Caller(name=ANONYMOUS), request_id="r", tests=anyio.CapacityLimiter(1))
+
+    def read(data: bytes) -> object:
+        fields = parse_object(data, max_depth=DEPTH)
+        call = read_call(str(fields.get("name")), fields.get("arguments"))
+        _check_size(process, call)
+        with time_limit(process.settings.compile_seconds):
+            if call.verb.asks is not None:
+                return _parse_question(call.verb.asks(call.arguments, visit.desk), process)
+            if call.verb.runs is not None:
+                return call.verb.runs(call.arguments)
+            assert call.verb.answers is not None
+            return call.shape(call.verb.answers(call.arguments, visit.desk))
+
+    return read
+
+
 class McpLines:
     """Standard input and output of one session, without a file."""
 
