@@ -45,7 +45,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--cpu", action="store_true", help="count seconds of CPU time, not of the clock")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--case", type=int, help="run this one case again")
-    parser.add_argument("--coverage", action="store_true", help="of parsers: guided by atheris, which must be installed")
+    parser.add_argument(
+        "--coverage", action="store_true", help="of parsers: guided by atheris, which must be installed"
+    )
     options = parser.parse_args(arguments)
     kind, seconds, seed = options.kind, options.seconds, options.seed
     if options.coverage:

@@ -172,7 +172,7 @@ def open_proxied_request() -> Read:
 
 
 def open_proxied_event() -> Read:
-    """One JSON object of a llama-server's reply, in a stream of which the proxy cuts what the client did not ask for."""
+    """One JSON object of a llama-server's reply, of which the proxy cuts what the client did not ask for."""
     from espalier.upstream.xray.wire.reply import stripped
     from espalier.upstream.xray.wire.request import read_request
 
@@ -206,6 +206,36 @@ def open_mcp() -> Read:
             await server.run(reading, writing, server.create_initialization_options())
 
     return lambda data: loop.run_until_complete(asyncio.wait_for(serve(data), 20))
+
+
+def open_tool_call() -> Read:
+    """The name and the arguments of a tool for agents: what it asks the model, or its answer where it asks nothing."""
+    pytest.importorskip("mcp", reason="mcp is not installed")
+    import anyio
+
+    from espalier.agents.table import read_call
+    from espalier.server.admit.auth import ANONYMOUS
+    from espalier.server.http.body import parse_object
+    from espalier.server.mcp.calls import Visit, _check_size, _parse_question
+    from espalier.server.ports import Caller
+    from espalier.time_limit import time_limit
+
+    process = _process()
+    visit = Visit(process=process, caller=Caller(name=ANONYMOUS), request_id="r", tests=anyio.CapacityLimiter(1))
+
+    def read(data: bytes) -> object:
+        fields = parse_object(data, max_depth=DEPTH)
+        call = read_call(str(fields.get("name")), fields.get("arguments"))
+        _check_size(process, call)
+        with time_limit(process.settings.compile_seconds):
+            if call.verb.asks is not None:
+                return _parse_question(call.verb.asks(call.arguments, visit.desk), process)
+            if call.verb.runs is not None:
+                return call.verb.runs(call.arguments)
+            assert call.verb.answers is not None
+            return call.shape(call.verb.answers(call.arguments, visit.desk))
+
+    return read
 
 
 class McpLines:

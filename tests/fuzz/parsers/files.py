@@ -60,9 +60,9 @@ def open_sidecar() -> Read:
 
 
 def open_gguf() -> Read:
-    from espalier.errors import InputError
     from espalier.engines.gguf.checks import check_generates, check_vocabulary
     from espalier.engines.gguf.header import read_header
+    from espalier.errors import InputError
 
     def read(path: Path) -> object:
         header = read_header(path)

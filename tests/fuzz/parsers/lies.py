@@ -1,4 +1,4 @@
-"""JSON values in which something else stands than belongs there: each part of a value, replaced by values of every type."""
+"""JSON values in which something else stands than belongs there: each part replaced by values of every type."""
 
 from __future__ import annotations
 

@@ -36,6 +36,7 @@ PARSERS: Mapping[str, ParserTarget] = {
     "proxied-request": ParserTarget(open=bodies.open_proxied_request, longest=BODY),
     "proxied-event": ParserTarget(open=bodies.open_proxied_event, longest=BODY),
     "mcp": ParserTarget(open=bodies.open_mcp, longest=BODY),
+    "tool-call": ParserTarget(open=bodies.open_tool_call, longest=BODY),
     "trace": ParserTarget(open=files.open_trace, longest=4096),
     "log": ParserTarget(open=files.open_log, longest=4096),
     "reply": ParserTarget(open=files.open_reply, longest=4096),

@@ -1,4 +1,4 @@
-"""Matchers against a model of them: a finite language, a list of prefixes. Any order of tokens taken and refused, forks,
+"""Matchers against a model of them: a finite language and its prefixes. Any order of tokens taken and refused, forks,
 rollbacks and ends of text."""
 
 from __future__ import annotations
@@ -54,10 +54,7 @@ SPECS: dict[str, tuple[Spec, Callable[[str], object]]] = {
         AllOf((Regex("[abc]{1,4}"), Ban(("bb", "ca")))),
         lambda text: re.fullmatch("[abc]{1,4}", text) and "bb" not in text and "ca" not in text,
     ),
-    "any_of": (
-        AnyOf((Regex("a{0,3}c"), Choice(("aab", "é")))),
-        lambda text: re.fullmatch("a{0,3}c|aab|é", text),
-    ),
+    "any_of": (AnyOf((Regex("a{0,3}c"), Choice(("aab", "é")))), lambda text: re.fullmatch("a{0,3}c|aab|é", text)),
 }
 
 
@@ -66,7 +63,11 @@ def compiled_of(name: str) -> tuple[Compiled, frozenset[bytes], frozenset[bytes]
     """The compiled spec, its language, and every beginning of a text of the language."""
     spec, accepts = SPECS[name]
     language = language_of(accepts)
-    return Compiler(VOCAB).compile(spec), language, frozenset(text[:i] for text in language for i in range(len(text) + 1))
+    return (
+        Compiler(VOCAB).compile(spec),
+        language,
+        frozenset(text[:i] for text in language for i in range(len(text) + 1)),
+    )
 
 
 class MatcherMachine(RuleBasedStateMachine):
@@ -172,4 +173,6 @@ def fewest_tokens(data: bytes) -> int:
 @pytest.mark.parametrize("name", SPECS)
 def test_a_matcher_is_as_its_finite_language_says_whatever_is_done_with_it(name: str) -> None:
     machine = type(f"{name}Machine", (MatcherMachine,), {"name": name})
-    run_state_machine_as_test(machine, settings=settings(max_examples=examples(25), stateful_step_count=20, deadline=None))
+    run_state_machine_as_test(
+        machine, settings=settings(max_examples=examples(25), stateful_step_count=20, deadline=None)
+    )

@@ -1,5 +1,5 @@
-"""The scheduler in any order of joins, leaves, cancels, deadlines, plans that fork and cut, with little room: against what
-each request says alone, a model that counts its passes, and sums of what runs, waits and has ended."""
+"""The scheduler in any order of joins, leaves, cancels, deadlines, plans that fork and cut, with little room: against
+what each request says alone, a model that counts its passes, and sums of what runs, waits and has ended."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import importlib.util
 import io
 import json
@@ -306,7 +306,7 @@ def test_dates_decimals_and_bytes_of_a_table_are_texts_where_json_has_none(tmp_p
     pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
     from pyarrow import parquet  # the extra [parquet]
 
-    day, raw = datetime.date(2026, 1, 31), "é".encode() + b"\xff"
+    day, raw = dt.date(2026, 1, 31), "é".encode() + b"\xff"
     columns = {"day": [day], "raw": [raw], "price": [Decimal("1.50")], "days": [[day]], "none": [math.nan]}
     parquet.write_table(pa.table(columns), tmp_path / "in.parquet")
     rows = list(read_rows(tmp_path / "in.parquet"))
@@ -314,7 +314,7 @@ def test_dates_decimals_and_bytes_of_a_table_are_texts_where_json_has_none(tmp_p
     (line,) = encoded(templated(rows, template))
     content = json.loads(line)["body"]["messages"][0]["content"]
     assert content == '2026-01-31 é\\xff 1.50 ["2026-01-31"] null'
-    assert [json.loads(data) for data in encoded(with_shared(rows, {}))][0]["day"] == "2026-01-31"
+    assert json.loads(next(encoded(with_shared(rows, {}))))["day"] == "2026-01-31"
     write_rows(tmp_path / output, iter(rows))
     (row,) = read_rows(tmp_path / output)
     assert str(row["day"]) == "2026-01-31"

@@ -42,5 +42,4 @@ def test_a_keyword_of_any_shape_is_read_or_refused(keyword: str) -> None:
 def test_dependencies_are_names_or_schemas_and_the_error_says_so(needed: Any) -> None:
     schema = {"$schema": "http://json-schema.org/draft-07/schema#", "dependencies": {"a": needed}}
     with pytest.raises(SchemaError, match="lists of names and of schemas"):
-        espalier.JsonSchema(schema)
         espalier.compile(schema)

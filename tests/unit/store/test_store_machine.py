@@ -1,5 +1,5 @@
-"""The store against a model of it, lists in memory: traces, generation logs and presets, in any order of saving, reading,
-deleting, retention, and closing and opening again."""
+"""The store against a model of it, lists in memory: traces, generation logs and presets, in any order of saving,
+reading, deleting, retention, and closing and opening again."""
 
 from __future__ import annotations
 

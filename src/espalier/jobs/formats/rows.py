@@ -159,8 +159,8 @@ def _decoded_bytes(group: Any) -> int:
 
 
 def json_text(value: Any, *, is_ascii: bool = True) -> str:
-    """A value of a table as JSON. A table holds what JSON lacks: dates, times and decimals are written as texts, bytes as
-    the text that they are in UTF-8, infinities and NaN as null."""
+    """A value of a table as JSON. A table holds what JSON lacks: dates, times and decimals are written as texts, bytes
+    as the text that they are in UTF-8, infinities and NaN as null."""
     return json.dumps(as_json(value), ensure_ascii=is_ascii, allow_nan=False, default=_text)
 
 
@@ -199,7 +199,9 @@ def _each(file: IO[str], rows: Iterator[Row]) -> None:
         if writer is None:
             writer = csv.DictWriter(file, list(row))
             writer.writeheader()
-        writer.writerow({name: _text(value) if isinstance(value, bytes) else _cell(value) for name, value in row.items()})
+        writer.writerow(
+            {name: _text(value) if isinstance(value, bytes) else _cell(value) for name, value in row.items()}
+        )
 
 
 def _cell(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Replies of a server that sends anything where something else belongs: edited or an error of ours, whatever stands where."""
+"""Replies of a server that sends anything where something else belongs: edited, or an error of ours."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ REPLIES: dict[str, tuple[str, dict[str, Any]]] = {
     "chat": (
         "/v1/chat/completions",
         {
-            "choices": [{"index": 0, "delta": {"content": "a"}, "finish_reason": None, "logprobs": {"content": [ENTRY]}}],
+            "choices": [
+                {"index": 0, "delta": {"content": "a"}, "finish_reason": None, "logprobs": {"content": [ENTRY]}}
+            ],
             "__verbose": {"tokens": [12], "generation_settings": SETTINGS, "tokens_predicted": 1},
             "timings": {"predicted_n": 1},
         },
