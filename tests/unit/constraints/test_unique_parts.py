@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from espalier.constraints.unique.endings import ENDLESS, ItemEnding, ending_of
-from espalier.constraints.unique.spots import Spot, is_nested
 from espalier.constraints.unique.room import MOST_DIGITS, ItemRoom
+from espalier.constraints.unique.spots import Spot, is_nested
 from espalier.constraints.unique.values import keys
 
 JSON = st.recursive(
