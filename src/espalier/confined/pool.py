@@ -35,7 +35,7 @@ LOOK_SECONDS = 0.02
 START_SECONDS = 60.0
 """By the clock, for a process to be ready for its first call, usually a second: a start that hangs uses no CPU time."""
 STOPPED_SECONDS = 5.0
-"""By the clock, after which a process that was stopped (SIGSTOP) in the middle of a call is killed: it uses no CPU time."""
+"""By the clock, after which a process that a signal has stopped in a call is killed: it uses no CPU time."""
 
 
 class ConfinedError(EspalierError):
