@@ -71,9 +71,9 @@ class Request:
     seconds of generation, as cut. live: the records of steps are read as they come, so each is made with its token, as
     it is for recorders. whole: nobody reads a token before the end, so a reader on an event loop is woken once, then.
     recorders: get every step, in the thread that reads the events. request_id: the request's name in recorders. notes:
-    for the user: what of a preset was replaced, and what is not enforced. preset_fields: the sampling fields that a preset states and
-    nothing else does: an engine that has no such field leaves it out, and a note says so. sample_group: the same for
-    all outputs that were asked for together.
+    for the user: what of a preset was replaced, and what is not enforced. preset_fields: the sampling fields that a
+    preset states and nothing else does: an engine that has no such field leaves it out, and a note says so.
+    sample_group: the same for all outputs that were asked for together.
     """
 
     prompt: str | None = None

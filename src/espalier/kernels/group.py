@@ -5,6 +5,7 @@ for an installation, in a process of its own. Whoever waits for that longer than
 from __future__ import annotations
 
 import logging
+import os
 import subprocess
 import sys
 import threading
@@ -18,6 +19,8 @@ from espalier.time_limit import check
 
 log = logging.getLogger(__name__)
 LOOK_SECONDS = 0.02
+SHARE_SECONDS = 5
+"""What is worth a process of its own, which takes half a second to start."""
 TOLD_SECONDS = 1.0
 """Who waits longer is told why."""
 
@@ -29,7 +32,7 @@ class KernelGroup:
         self.name, self.modules, self.seconds = name, tuple(modules), seconds
         self._loaded = threading.Event()
         self._loading = threading.Lock()
-        self._process: subprocess.Popen[bytes] | None = None
+        self._processes: list[subprocess.Popen[bytes]] = []
 
     @property
     def is_compiled(self) -> bool:
@@ -89,10 +92,10 @@ class KernelGroup:
         try:
             start([self])
             self.count()
-            while self._process is not None and not self.is_compiled:
-                with suppress(subprocess.TimeoutExpired):
-                    self._process.wait(LOOK_SECONDS)
-                    break  # if it has failed, they are compiled below
+            for process in self._processes:  # what they have not compiled is compiled below
+                while process.poll() is None and not self.is_compiled:
+                    with suppress(subprocess.TimeoutExpired):
+                        process.wait(LOOK_SECONDS)
             for module in self.modules:
                 load_kernels(module)
         finally:  # what fails here fails again for the caller
@@ -100,28 +103,37 @@ class KernelGroup:
 
 
 def start(urgent: Iterable[KernelGroup] = (), *, later: Iterable[KernelGroup] = ()) -> None:
-    """Have kernels compiled that are not, in a process that outlives this one, and do not wait for it."""
+    """Have kernels compiled that are not, in processes that outlive this one, and do not wait for them. Urgent ones
+    that take long are shared out among the cores."""
     urgent, later = ([each for each in groups if _is_to_start(each)] for groups in (urgent, later))
     if not (urgent or later):
         return
     modules = [[module for group in groups for module in group.modules] for groups in (urgent, later)]
-    command = [sys.executable, "-P", "-m", "espalier.kernels.worker", *modules[0], "--", *modules[1]]
+    shares = min(os.cpu_count() or 1, len(modules[0]), sum(group.seconds for group in urgent) // SHARE_SECONDS)
+    processes = []
     try:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        for number in range(max(1, shares)):
+            mine = (modules[0][number :: max(1, shares)], [] if number else modules[1])
+            processes.append(_start_process(*mine))
     except OSError as error:
         log.info("kernels are compiled in this process, since no other can be started: %s", error)
-        return
-    threading.Thread(target=process.wait, name="espalier-compiling", daemon=True).start()  # no zombie is left
     for group in (*urgent, *later):
-        group._process = process
+        group._processes += processes
+
+
+def _start_process(urgent: Sequence[str], later: Sequence[str]) -> subprocess.Popen[bytes]:
+    """A process that compiles these modules. Raises OSError."""
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", "espalier.kernels.worker", *urgent, "--", *later],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    threading.Thread(target=process.wait, name="espalier-compiling", daemon=True).start()  # no zombie is left
+    return process
 
 
 def _is_to_start(group: KernelGroup) -> bool:
-    """Whether a process can compile the group for this one."""
-    return group._process is None and not group.is_compiled and folder_of(group.modules[0]) is not None
+    """Whether processes can compile the group for this one."""
+    return not group._processes and not group.is_compiled and folder_of(group.modules[0]) is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -45,7 +46,7 @@ def bases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 @pytest.fixture
 def module(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """The name of a module of two small kernels, which the processes that are started can import too."""
-    name = f"kernels_of_{request.node.name}"
+    name = re.sub(r"\W", "_", f"kernels_of_{request.node.name}")
     (tmp_path / f"{name}.py").write_text(SOURCE, encoding="utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("PYTHONPATH", ":".join([str(tmp_path), *filter(None, sys.path)]))
@@ -199,10 +200,24 @@ def test_kernels_that_can_wait_are_ready_later(module: str) -> None:
     kernels = group_of(module)
     assert not kernels.is_ready()
     assert not kernels.is_loaded
-    process = kernels._process
-    assert process is not None
+    (process,) = kernels._processes
     assert process.wait(LIMIT) == 0
     assert kernels.is_ready()
+
+
+@pytest.mark.usefixtures("bases")
+@pytest.mark.parametrize(("seconds", "count"), [(4, 1), (12, 2)])
+def test_kernels_that_take_long_are_shared_out_among_the_cores(
+    module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: int, count: int
+) -> None:
+    """One process compiled all kernels of a safety filter, while the other core had nothing to do."""
+    monkeypatch.setattr(group.os, "cpu_count", lambda: 8)
+    (tmp_path / f"{module}_too.py").write_text(SOURCE, encoding="utf-8")
+    kernels = KernelGroup("four", [module, f"{module}_too"], seconds=seconds)
+    kernels.load()
+    assert len(kernels._processes) == count
+    assert [process.wait(LIMIT) for process in kernels._processes] == [0] * count
+    assert kernels.is_compiled
 
 
 def test_two_processes_compile_a_module_once(module: str, bases: list[Path]) -> None:

@@ -216,6 +216,8 @@ def test_sums_are_made_only_where_somebody_reads_them() -> None:
     assert ask(made(trace_level="summary")).requests[0].trace == "summary"
     assert ask(replace(process, log=object())).requests[0].trace == "summary"
     assert ask(ServerExecutor(process)._process).requests[0].trace == "summary", "the report of a batch"
+    assert ask(ServerExecutor(process)._process).requests[0].whole, "nobody reads a token of an item before its end"
+    assert not ask(process).requests[0].whole
 
 
 @pytest.mark.parametrize(
