@@ -5,10 +5,11 @@ text. Espalier beside llguidance, and xgrammar where it is installed, over the s
     python -m benchmarks.cold schemas --width 32000 131072 262144   `python -m benchmarks schemas` runs this
 
 Microseconds of CPU time, one core. As in a server, kernels are loaded and the tables of the vocabulary are made before
-it starts, by other constraints of each kind, and Python collects no garbage of all objects in the middle of a text.
-Each text is then walked once by each engine, and again as a second sequence. Ratio: of means, to llguidance's. A text that an engine refuses does not count for it, and is counted below
-the table. llguidance runs with forcing off, since with it a mask holds one token where others are allowed. 32,000 ids
-are the first of Tekken's; 262,144 are Tekken's and pairs of its tokens, which no text here uses.
+it starts, by other constraints of each kind, and Python never stops to collect all garbage; each text is then walked
+once by each engine, and again as a second sequence. Ratio: of means, to llguidance's. A text that an engine refuses
+does not count for it, and is counted below the table. llguidance runs with forcing off, since with it a mask holds one
+token where others are allowed. 32,000 ids are the first of Tekken's; 262,144 are Tekken's and pairs of its tokens,
+which no text here uses.
 """
 
 from __future__ import annotations
