@@ -195,6 +195,20 @@ def test_forgetting_everything_changes_nothing(grammar, rng):
         assert kept.least(one) == forgetful.least(other)
 
 
+@pytest.mark.parametrize("depth", [1, 99, 100, 101, 250])
+def test_rules_that_begin_with_one_another_are_followed_to_any_depth(depth):
+    rules = [f'r{i} ::= r{i + 1} "b"' for i in range(depth)]
+    grammar = parse("\n".join(["root ::= r0", *rules, f'r{depth} ::= "a"']))
+    machine = machines(grammar, SMALL, SMALL_TRIE)[0]
+    state = machine.start
+    assert machine.least(state) == depth + 1
+    for byte in b"a" + b"b" * depth:
+        assert masks.allowed_ids(machine.mask(state), SMALL.width).tolist() == brute_mask(machine, state, SMALL)
+        assert not machine.accepts(state)
+        state = machine.advance(state, WORDS.index(bytes([byte])))
+    assert machine.accepts(state)
+
+
 @pytest.mark.parametrize("seed", range(examples(40)))
 def test_words_along_the_trie_equal_words_compared_with_every_token(seed):
     rng = random.Random(seed)

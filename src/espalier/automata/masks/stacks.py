@@ -47,7 +47,8 @@ from espalier.automata.languages.fragment import Targets, disjoint
 from espalier.automata.languages.nfa import ByteSet
 from espalier.automata.lazy.explored import lowest
 from espalier.automata.masks.positions import PositionNetwork
-from espalier.automata.masks.states import FrameOutline, Items, Stacks
+from espalier.automata.masks.repetitions import Repetitions
+from espalier.automata.masks.states import FrameOutline, Items, Stacks, pair
 from espalier.errors import LimitExceeded
 from espalier.time_limit import check as check_time
 
@@ -74,7 +75,7 @@ class StackAutomaton:
         self._pushed: list[Stacks] = []  # what is in some set's `frames`
         self._earlier: dict[int, weakref.ref[Stacks]] = {}  # in use when all was forgotten last
         self._unions: dict[tuple[Stacks, Stacks], Stacks] = {}
-        self._looping: dict[int, bool] = {}
+        self._repetitions = Repetitions(network)
         self._outlines: dict[int, FrameOutline] = {}
         self._entered_once: set[int] = set()  # an outline is worth its work from the second time on
         self.is_apart: Callable[[int], bool] | None = None  # whether a position makes a group of its own
@@ -144,7 +145,7 @@ class StackAutomaton:
         """The same, and the positions that no state in use holds. Not while someone walks, nor while a cache of the
         caller holds states."""
         self.forget()
-        self._looping.clear()
+        self._repetitions.forget()
         self._outlines.clear()
         self._entered_once.clear()
         used = [state for reference in self._earlier.values() if (state := reference()) is not None]
@@ -179,9 +180,7 @@ class StackAutomaton:
                     state = self.enter(position, below)
                     break
                 for targets, past in arrivals:
-                    merged = waiting.get(past)
-                    if merged is None:
-                        merged = waiting[past] = {}
+                    merged = waiting.setdefault(past, {})
                     for target in targets:
                         self._put(merged, target, below)
             else:
@@ -189,11 +188,8 @@ class StackAutomaton:
                     return None
                 at = min(waiting)
                 merged = waiting.pop(at)
-                if len(merged) == 1:
-                    ((position, below),) = merged.items()
-                    state = self.enter(position, below)
-                else:
-                    state = self.close(self._intern_stacks(merged, False))
+                is_alone = len(merged) == 1
+                state = self.enter(*merged.popitem()) if is_alone else self.close(self._intern_stacks(merged, False))
             if at == end:
                 return state
 
@@ -229,43 +225,32 @@ class StackAutomaton:
 
     def enter(self, position: int, below: Stacks) -> Stacks:
         """The state of one position on top of a set of stacks."""
-        frames = below.frames
-        frame = None if frames is None else frames.get(position)
-        if frame is None:
-            frame = self.push(position, below)
+        frame = self.push(position, below)
         return frame.closed or self._follow(frame)
 
     def _follow(self, frame: Stacks) -> Stacks:
         """The state of a frame of one position: where it only calls one rule, and so on, each set is known at once."""
         net, inner = self.network, frame
+        state: Stacks | None = None
         for _ in range(MAX_FOLLOWED):
             position, below = inner.items[0]
             if net.pure[position]:
                 state = below.closed
-                if state is None:
-                    break
-            else:
-                if self._live[position] or net.final[position]:
-                    break
-                self._follow_calls(position)
-                if len(net.calls[position]) != 1:
-                    break
-                ((start, after),) = net.calls[position]
-                if not net.pure[after] and not self._repeats(after, below):
-                    below = self.push(after, below)
-                inner = self.push(start, below)
-                state = inner.closed
-                if state is None:
-                    continue
-            self.spent += 1
-            frame.closed = state
-            return state
-        state = frame.closed = self.close(inner)
-        return state
-
-    def _repeats(self, after: int, below: Stacks) -> bool:
-        """Whether a repetition that follows is on the stack already: pushing it twice changes nothing."""
-        return len(below.items) == 1 and below.items[0][0] == after and not below.accepting and self._loops(after)
+                break
+            if self._live[position] or net.final[position]:
+                break
+            self._follow_calls(position)
+            if len(net.calls[position]) != 1:
+                break
+            ((start, after),) = net.calls[position]
+            if not net.pure[after] and not self._repetitions.is_on(below, after):
+                below = self.push(after, below)
+            inner = self.push(start, below)
+            state = inner.closed
+            if state is not None:
+                break
+        frame.closed = self.close(inner) if state is None else state
+        return frame.closed
 
     def take_token(self, state: Stacks, ref: int) -> Stacks | None:
         """The state after a token that matches reference number `ref`, by that reference alone."""
@@ -306,9 +291,7 @@ class StackAutomaton:
         return self.close(self._intern_stacks(merged, accepting))
 
     def _enter_calls(self, merged: dict[int, Stacks]) -> Stacks | None:
-        if not merged:
-            return None
-        return self.close(self._intern_stacks(merged, False))
+        return self.close(self._intern_stacks(merged, False)) if merged else None
 
     def _intern_stacks(self, merged: dict[int, Stacks], accepting: bool) -> Stacks:
         items = tuple(merged.items())
@@ -387,7 +370,7 @@ class StackAutomaton:
             self._follow_calls(at)
             for call in net.calls[at]:
                 # Where `_expand` looks at the set below, the result depends on that set.
-                holds = holds and (net.pure[call[1]] or not self._loops(call[1]))
+                holds = holds and (net.pure[call[1]] or not self._repetitions.begins_at(call[1]))
                 may_be_empty = net.least[call[0]] == 0  # only then does it return at once
                 for place in call if may_be_empty else call[:1]:
                     if place not in reached:
@@ -453,45 +436,26 @@ class StackAutomaton:
                 else:
                     missing.append(below)
             for start, after in net.calls[position]:
-                flat = net.pure[after] or self._repeats(after, below)
+                flat = net.pure[after] or self._repetitions.is_on(below, after)
                 todo.append((start, below if flat else self.push(after, below)))
             if work > self._max_work:
                 break
         return accepting, missing, work
-
-    def _loops(self, position: int) -> bool:
-        """Whether the rest of the rule from here is a repetition X* over bytes that comes back here."""
-        known = self._looping.get(position)
-        if known is None:
-            net = self.network
-            reached = {position}
-            todo = [position]
-            known = net.final[position]
-            while todo and known:
-                at = todo.pop()
-                net.meet(at)
-                net.follow_calls(at)
-                known = not net.calls[at] and not net.tokens[at] and (at == position or not net.final[at])
-                fresh = {target for targets in net.moves[at] for target in targets} - reached
-                reached |= fresh
-                todo += fresh
-            self._looping[position] = known
-        return known
 
     def union(self, stacks: Stacks, other: Stacks) -> Stacks:
         """The union of two sets. Raises LimitExceeded, and what `check_time` raises: sets of an ambiguous text have
         exponentially many unions."""
         if stacks is other:
             return stacks
-        todo = [_pair(stacks, other)]
+        todo = [pair(stacks, other)]
         unions = self._unions
         while todo:
             check_time()
-            pair = todo[-1]
-            if pair in unions:
+            both = todo[-1]
+            if both in unions:
                 todo.pop()
                 continue
-            left, right = pair
+            left, right = both
             rest = dict(right.items)
             merged: dict[int, Stacks] = {}
             missing: list[tuple[Stacks, Stacks]] = []
@@ -499,7 +463,7 @@ class StackAutomaton:
                 also = rest.pop(position, None)
                 if also is None or also is below:
                     merged[position] = below
-                elif (deeper := _pair(below, also)) in unions:
+                elif (deeper := pair(below, also)) in unions:
                     merged[position] = unions[deeper]
                 else:
                     missing.append(deeper)
@@ -508,9 +472,9 @@ class StackAutomaton:
                 continue
             merged |= rest
             self._spend(len(merged))
-            unions[pair] = self._intern_stacks(merged, left.accepting or right.accepting)
+            unions[both] = self._intern_stacks(merged, left.accepting or right.accepting)
             todo.pop()
-        return unions[_pair(stacks, other)]
+        return unions[pair(stacks, other)]
 
     def groups(self, state: Stacks) -> tuple[tuple[Stacks, Stacks], ...]:
         """The state's pairs grouped by the set below: (their positions over the empty stack, the set below)."""
@@ -533,7 +497,3 @@ class StackAutomaton:
             position, below = below.items[0]
             positions.append(position)
         return tuple(reversed(positions))
-
-
-def _pair(stacks: Stacks, other: Stacks) -> tuple[Stacks, Stacks]:
-    return (stacks, other) if id(stacks) < id(other) else (other, stacks)

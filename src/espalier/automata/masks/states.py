@@ -41,3 +41,8 @@ class FrameOutline:
     items: tuple[tuple[int, tuple[int, ...]], ...]
     accepting: bool
     holds: bool
+
+
+def pair(stacks: Stacks, other: Stacks) -> tuple[Stacks, Stacks]:
+    """Two sets in the one order in which their union is remembered."""
+    return (stacks, other) if id(stacks) < id(other) else (other, stacks)
