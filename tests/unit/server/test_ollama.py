@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +19,9 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
+from espalier.engines.gguf.header import Header
 from espalier.errors import Unavailable
+from espalier.server.answering.ollama import card
 from espalier.server.asking.ollama.messages import talk_of
 from tests.examples import examples
 from tests.ollama_api import CHAT, GENERATE, OF_RUN, TYPES, gathered, streamed, text_of, whole
@@ -372,3 +375,16 @@ def test_messages_of_earlier_replies_come_back(api: TestClient) -> None:
     assert talk.messages[1]["tool_calls"][0]["function"]["arguments"] == first["tool_calls"][0]["function"]["arguments"]
     assert not talk.warnings
     assert "colour" in talk_of([{**HI[0], "colour": "red"}]).warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("file_type", "quantization"), [(1, "F16"), (99, "unknown"), ("F16", "unknown"), (None, "unknown")]
+)
+def test_a_gguf_file_may_say_anything_of_its_type(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file_type: Any, quantization: str
+) -> None:
+    path = tmp_path / f"{file_type}.gguf"
+    path.write_bytes(b"GGUF")
+    values = {} if file_type is None else {"general.file_type": file_type}
+    monkeypatch.setattr(card, "read_header", lambda _: Header(values=values))
+    assert card.read_model_file(str(path)).quantization == quantization

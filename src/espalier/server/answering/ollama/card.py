@@ -77,12 +77,13 @@ def read_model_file(path: str) -> ModelFile:
     except EspalierError:  # it is no GGUF file; the engine that opened it knows what it is
         return ModelFile(size=place.stat().st_size)
     values = header.values
+    file_type = values.get("general.file_type")
     return ModelFile(
         size=place.stat().st_size,
         format="gguf",
         family=header.architecture,
         parameters=str(values.get("general.size_label", "")),
-        quantization=QUANTIZATIONS.get(values.get("general.file_type", -1), "unknown"),
+        quantization=QUANTIZATIONS.get(file_type, "unknown") if isinstance(file_type, int) else "unknown",
         values={name: value for name, value in values.items() if not name.startswith("tokenizer.")},
     )
 
