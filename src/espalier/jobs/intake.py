@@ -187,6 +187,7 @@ class ListReader:
 
     def _value(self) -> bytes:
         """The value that begins here; a value that the buffer cuts is read again with more."""
+        is_whole = False
         while True:
             try:
                 _, end = _DECODER.raw_decode(self._text, self._at)
@@ -194,7 +195,8 @@ class ListReader:
                 if len(self._text) - self._at <= LINE_BYTES and self._more():
                     continue
                 raise Refused(InputFault(code="invalid_json", message=f"this is not JSON: {error}")) from error
-            if end == len(self._text) and self._more():  # a number may go on
+            if not is_whole and len(self._text) - end <= 2:  # a number may go on, also one that is cut after `1.` or `1e+`
+                is_whole = not self._more()
                 continue
             start, self._at = self._at, end
             return self._text[start:end].encode("utf-8", "surrogatepass")

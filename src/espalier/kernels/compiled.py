@@ -83,11 +83,11 @@ class _CheckedFiles(IndexDataCacheFile):
         self._write(self._index_path, overloads)
 
     def _load_data(self, name: str) -> Any:
-        data = _read_checked(Path(self._data_path(name)))
+        data = _read_checked(Path(self._data_path(name)))  # type: ignore[no-untyped-call]
         return None if data is None else pickle.loads(data)
 
     def _save_data(self, name: str, data: Any) -> None:
-        self._write(self._data_path(name), data)
+        self._write(self._data_path(name), data)  # type: ignore[no-untyped-call]
 
     def _write(self, path: str, value: Any) -> None:
         data = self._dump(value)  # type: ignore[no-untyped-call]
@@ -136,7 +136,7 @@ def kernel(*types: Types, **options: Any) -> Callable[[Function], Function]:
         dispatcher = numba.njit(nogil=True, boundscheck=False, **options)(function)
         if types and isinstance(dispatcher, Dispatcher):  # not where numba is switched off
             if folder_of(function.__module__) is not None:
-                dispatcher._cache = _Cache(function)  # type: ignore[attr-defined, no-untyped-call]
+                dispatcher._cache = _Cache(function)  # type: ignore[attr-defined]
             _DECLARED.setdefault(function.__module__, []).extend((dispatcher, each) for each in types)
         return dispatcher  # type: ignore[no-any-return]
 

@@ -23,7 +23,7 @@ from typing import Any, TypeAlias
 
 from espalier.kernels.compiled import I32, I32_ROWS, INT, U8, U32, kernel
 
-# compiled with: 1a14a61b
+# compiled with: 8c7aafc1
 
 Array: TypeAlias = Any  # numpy arrays; shapes and types are in `walk`'s docstring
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from espalier.kernels.compiled import I16, I16_ROWS, I32, I32_ROWS, I64, U8, kernel, tuple_of
 
-# compiled with: 1a14a61b
+# compiled with: 8c7aafc1
 
 Array: TypeAlias = Any  # numpy arrays; shapes and types are above
 Filter: TypeAlias = Any

@@ -10,7 +10,7 @@ import numpy as np
 from espalier.constraints.safety.readings import NESTED, SINGLE
 from espalier.kernels.compiled import kernel
 
-# compiled with: e9bf3d01
+# compiled with: 5e7414f7
 
 INT64: Any = np.int64
 """Makes an int64 of a number in the source, for which numba would compile a function once more."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from espalier.kernels.compiled import kernel
 
-# compiled with: 1a14a61b
+# compiled with: 8c7aafc1
 
 Array: TypeAlias = Any  # numpy arrays; shapes and types are in the docstrings
 

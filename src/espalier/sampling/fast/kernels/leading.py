@@ -16,7 +16,7 @@ from espalier.sampling.fast.kernels.places import at_least, ranked, taken
 from espalier.sampling.fast.kernels.sums import mass_by_bucket
 from espalier.tokens.mask import LARGEST
 
-# compiled with: e1818a74
+# compiled with: 611e64de
 
 Array: TypeAlias = Any  # numpy arrays; shapes and types are in the docstrings
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from espalier.kernels.compiled import F32, I64, U32, kernel
 
-# compiled with: 1a14a61b
+# compiled with: 8c7aafc1
 
 Array: TypeAlias = Any  # numpy arrays; shapes and types are in the docstrings
 

@@ -37,7 +37,7 @@ from espalier.sampling.fast.kernels.places import taken
 from espalier.sampling.fast.kernels.sums import find_mass
 from espalier.tokens.mask import LARGEST
 
-# compiled with: 42c78913
+# compiled with: fe562d99
 
 Array: TypeAlias = Any  # numpy arrays; shapes and types are in the docstrings
 

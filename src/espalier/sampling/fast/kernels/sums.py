@@ -13,7 +13,7 @@ import numpy as np
 from espalier.kernels.compiled import F32, FLOAT, U32, kernel
 from espalier.sampling.fast.kernels.exponential import RUN, added, divide, spread_of, weights
 
-# compiled with: 0c7ce62b
+# compiled with: 59e7950e
 
 Array: TypeAlias = Any  # numpy arrays; shapes and types are in the docstrings
 

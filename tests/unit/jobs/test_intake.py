@@ -1,0 +1,58 @@
+"""Lines and items of an input at the exact limits of their number, in pieces of every size."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import pytest
+
+from espalier.jobs import intake
+from espalier.jobs.intake import LineReader, ListReader, Refused
+from espalier.jobs.values import InputFault
+
+ROUTE = "/v1/completions"
+
+
+def lines(count: int) -> bytes:
+    rows = [{"custom_id": f"c{n}", "method": "POST", "url": ROUTE, "body": {}} for n in range(count)]
+    return b"".join(json.dumps(row).encode() + b"\n" for row in rows)
+
+
+def codes(content: bytes, most: int) -> list[str]:
+    read = LineReader(ROUTE, most=most).read(io.BytesIO(content))
+    return [row.code if isinstance(row, InputFault) else "line" for row in read]
+
+
+def test_a_batch_has_at_most_so_many_lines_and_blank_ones_do_not_count() -> None:
+    assert codes(lines(3), 3) == ["line"] * 3
+    assert codes(lines(4), 3) == [*["line"] * 3, "too_many_lines"]
+    assert codes(b"\n" + lines(3) + b"  \n", 3) == ["line"] * 3
+    assert codes(b"", 3) == ["empty_file"]
+
+
+def items(content: bytes, most: int = 10) -> list[Any]:
+    return [json.loads(item) for item in ListReader(io.BytesIO(content), most=most)]
+
+
+@pytest.mark.parametrize("piece", [1, 2, 3, 7, 1000])
+def test_the_items_of_a_list_are_read_however_it_is_cut(piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(intake, "PIECE", piece)
+    values = [1, -2.5, "é\u20ac", {"a": [1, {}]}, [], None, True, 10]
+    for indent in (None, 2):
+        assert items(json.dumps(values, indent=indent, ensure_ascii=False).encode()) == values
+    assert items("\ufeff [] ".encode()) == []
+    assert items(b" [ 1 ] ") == [1]
+
+
+def test_a_list_has_at_most_so_many_items() -> None:
+    assert items(b"[1, 2, 3]", most=3) == [1, 2, 3]
+    with pytest.raises(Refused):
+        items(b"[1, 2, 3, 4]", most=3)
+
+
+@pytest.mark.parametrize("text", ["[1", "[1 2]", "[1,]", "[1] 2", "{}", "", "[1]]"])
+def test_what_is_no_list_is_refused(text: str) -> None:
+    with pytest.raises(Refused):
+        items(text.encode())
