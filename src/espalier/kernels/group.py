@@ -1,5 +1,5 @@
 """A group of kernels that are needed together: loaded once in a process, before a text needs them, and compiled once
-for an installation, in a process of its own. Whoever waits for that longer than a second is told.
+for an installation, in processes of their own. Whoever waits for that longer than a second is told.
 """
 
 from __future__ import annotations
