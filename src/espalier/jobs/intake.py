@@ -195,7 +195,7 @@ class ListReader:
                 if len(self._text) - self._at <= LINE_BYTES and self._more():
                     continue
                 raise Refused(InputFault(code="invalid_json", message=f"this is not JSON: {error}")) from error
-            if not is_whole and len(self._text) - end <= 2:  # a number may go on, also one that is cut after `1.` or `1e+`
+            if not is_whole and len(self._text) - end <= 2:  # a number may go on, also after `1.` or `1e+`
                 is_whole = not self._more()
                 continue
             start, self._at = self._at, end
