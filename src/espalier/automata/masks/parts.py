@@ -48,7 +48,7 @@ class MaskWords:
         """The words without some tokens; equal ones are not one object. width: V."""
         bits = masks.empty(width)
         self.put(bits)
-        words = memoryview(bits.view(np.uint32))
+        words = bits.view(np.uint32).data
         for token in ids:
             words[token >> 5] &= ~(1 << (token & 31)) & 0xFFFFFFFF
         return MaskWords(bits, None)

@@ -128,27 +128,26 @@ class LeafRows(StateRows[LazyState]):
         """Where a character may follow again and again, all texts of such characters can be read, whatever else may:
         in a pattern that may begin anywhere, the text around it. For this, a repetition of these characters alone is
         looked at, which many states share."""
-        loops = [(item, node) for item in state.core if (node := repeated_class(item)) is not None]
+        loops = [(item, *loop) for item in state.core if (loop := repeated_class(item)) is not None]
         last = {last_byte(item) for item in state.core} if loops else {None}
         if None in last:
             return number, 0, 0
         items = state.explored.items
-        item, node = max(loops, key=lambda pair: sum(letters.bit_count() for letters, _ in pair[0].edges(items)))
-        times = item.after
+        item, times, node = max(loops, key=lambda loop: sum(letters.bit_count() for letters, _ in loop[0].edges(items)))
         limit = 0 if times.node.max is None else 1 + times.node.max - times.count
         end = items.text(bytes([last_byte(item) or 0]), 0, items.end)
         base = self.row(state.explored.start([items.times(items.repeat(node, 0, None), 0, end)]))
         return base, int(np.bitwise_or.reduce(KIND[[*last]])), limit
 
 
-def repeated_class(item: LazyItem) -> Node | None:
-    """The class of characters of which an item reads one, if others of it may follow."""
+def repeated_class(item: LazyItem) -> tuple[Times, Node] | None:
+    """The repetition and its class of characters, of which an item reads one, if others of it may follow."""
     if not isinstance(item, Char) or item.at or not isinstance(item.after, Times):
         return None
     node = item.after.node.item
     for option in node.options if isinstance(node, Alternative) else (node,):
         if isinstance(option, CharClass | AnyChar) and utf8_edges(option.scalars()) is item.nodes:
-            return option
+            return item.after, option
     return None
 
 
