@@ -54,6 +54,7 @@ PROBES = {
     "explain": Probe(("explain", "hi", "--json-object", "--max-tokens", "40"), (HUGGING,)),
     "chat": Probe(("chat", *SHORT), (HUGGING,), "hi\n"),
     "test": Probe(("test", "cases.json"), (HUGGING,)),
+    "tax-card": Probe(("tax-card", "--seeds", "1", "--max-tokens", "4"), (HUGGING,)),
     "load": Probe(("python", LOAD.format(None)), (HUGGING,)),
     "load GGUF": Probe(("python", LOAD.format(GGUF)), (LLAMA,)),
     "LogitsProcessor": Probe(("python", "import espalier.integrations.transformers"), (HUGGING,)),
