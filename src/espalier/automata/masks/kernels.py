@@ -37,8 +37,6 @@ true, 0 for any number."""
 HIGH, CHARACTER = 1 << 29, 1 << 30
 PLAIN, WORDLIKE = 3 | CHARACTER, 3 | HIGH | CHARACTER
 """Small and capital letters, and what is not ASCII: without them a state reads too little to be worth a look."""
-MANY = 32
-"""A state's uniformity is looked up for larger subtrees only, until it is known."""
 MAX_REACH, ENDLESS_REACH = 24, 1 << 20
 """How many bytes of a text are looked at, and the reach of a state whose texts lead to no new states before that."""
 SURE_REACH = 6
@@ -223,15 +221,22 @@ def _follow(
             if within:
                 low, high, _ = _rest(within)
                 for byte in range(low, high + 1):
+                    if byte > low and classes[byte] == classes[byte - 1]:
+                        continue
                     if not _reads(table[at, classes[byte]], leaves, ends):
                         own &= ~CHARACTER
                         break
             else:
+                letter = -1  # one that is read: neighbours are mostly alike
                 for byte in range(256):
-                    if own & (kind[byte] | CHARACTER) and not _reads(table[at, classes[byte]], leaves, ends):
-                        own &= ~kind[byte]
-                        if _after_lead(byte):
-                            own &= ~CHARACTER
+                    if classes[byte] == letter or own & (kind[byte] | CHARACTER) == 0:
+                        continue
+                    if _reads(table[at, classes[byte]], leaves, ends):
+                        letter = classes[byte]
+                        continue
+                    own &= ~kind[byte]
+                    if _after_lead(byte):
+                        own &= ~CHARACTER
             if reach and kinds & HIGH & ~own:  # its bytes were followed one by one, not as characters
                 unwanted = HIGH
                 break
@@ -248,7 +253,7 @@ def _follow(
         end, full = last, False
         for q in range(first, end):
             at, within = queue[q, 0] >> 3, queue[q, 0] & 7
-            low, high, rest = 0, 255, 0
+            low, high, rest, letter, latest = 0, 255, 0, -1, 0
             if within:
                 if not kinds & CHARACTER:
                     continue
@@ -261,6 +266,9 @@ def _follow(
                         rest, via = _after_lead(byte), kinds & CHARACTER
                         if rest == 0 or via == 0:
                             continue
+                if classes[byte] == letter and rest == latest:
+                    continue  # as the byte before
+                letter, latest = classes[byte], rest
                 after = 8 * readings[table[at, classes[byte]], SIMPLER] + rest
                 if not marks[after]:
                     if last == queue.shape[0]:
@@ -302,7 +310,7 @@ def settle(
 @kernel(
     (
         *(I32_ROWS, I32_ROWS, I32_ROWS, I32, I32, U8, I32_ROWS, U8, U8, U8, I32_ROWS, I32_ROWS, U8),
-        *(I32, I32, I32, U32, I32, INT, U8, I32, I32),
+        *(INT, I32, I32, I32, U32, I32, INT, U8, I32, I32),
     )
 )
 def walk(
@@ -319,6 +327,7 @@ def walk(
     readings: Array,
     queue: Array,
     marks: Array,
+    many: int,
     nodes: Array,
     states: Array,
     stack: Array,
@@ -335,7 +344,8 @@ def walk(
     Inputs: trie (N + 1, 4) int32; contents (N + 1, 3) int32; heads (R, 2) int32, the nodes of depth 1 and their bytes;
     kind (256,) int32; ids (T,) int32; classes (256,) uint8; table (S, C) int32; known, leaves, ends (S,) uint8: the row
     is filled, the rule may return here, a token may end here. readings: (S, 5) int32, see UNIFORM. queue, (Q, 2)
-    int32, marks, (8 S,) uint8, all zero, and stack, (depth + 2,) int32: scratch.
+    int32, marks, (8 S,) uint8, all zero, and stack, (depth + 2,) int32: scratch. many: what a state reads is looked up
+    for subtrees of more nodes only, until it is known.
     Outputs: bits (W,) uint32; left_at (N,) int32, the nodes with children at which the rule may return, each once
     (marked in was_left (N,) uint8), from index left_count on; open_nodes and open_states (M,) int32, the skipped
     subtrees. Returns the new left_count, and how many subtrees were skipped, -1 if M is too small.
@@ -359,7 +369,7 @@ def walk(
             before = stack[depth - 1]
             after = trie[i, SKIP]
             if readings[before, REACH] >= 0:
-                if readings[before, REACH] == 0 and after - i > MANY:
+                if readings[before, REACH] == 0 and after - i > many:
                     _settle(before, kind, classes, table, known, leaves, ends, readings, queue, marks, open_states[:0])
                 if (
                     readings[before, REACH] >= contents[i, HEIGHT]

@@ -26,6 +26,7 @@ _NOWHERE = np.empty(0, dtype=np.int32)
 _NOUGHT = np.zeros(1, dtype=np.int32)
 _MAX_OPEN = 16_000_000
 _QUEUE = 4096  # states, each with what is left of a character, that are looked at for what one state reads
+_MANY = 32  # nodes below which it is worth a look what a state reads
 _MAX_FILLED = 16  # rows that are filled for it
 
 
@@ -129,6 +130,7 @@ class Walker:
                 rows.readings,
                 self._queue,
                 self._marks_of(rows),
+                _MANY if origin is None else len(self._trie.nodes),  # little of what is left is plain text
                 nodes,
                 states,
                 self._stack,
