@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from sqlalchemy import ColumnElement, Table, delete, func, select
 
 from espalier.errors import EspalierError, InputError
-from espalier.store import generations, leases, responses, traces
+from espalier.store import generations, leases, responses, trace_filter, traces
 from espalier.store.db import Database
 from espalier.store.ids import first_id
 from espalier.store.tables import GENERATION_LOGS, TRACES
@@ -30,7 +30,7 @@ MOST_FLAGGED = 10_000
 """Flagged rows of a table that stay whatever their age, the newest, so that a model that always fails fills no disk."""
 
 KEPT: tuple[tuple[Table, str], ...] = (
-    (TRACES, traces.PREFIX),
+    (TRACES, trace_filter.PREFIX),
     (GENERATION_LOGS, generations.PREFIX),
     (responses.RESPONSES, responses.PREFIX),
 )

@@ -28,8 +28,9 @@ from tests.server_process import PATIENT, ServerProcess, serving
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGKILL here")]
 URL = "/v1/chat/completions"
 CHAT = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 30, "espalier": {"trace": True}}
+PLAIN = {"messages": CHAT["messages"], "max_tokens": 30, "stream": True}
 KILLS = int(os.environ.get("ESPALIER_KILLS", "2"))
-KEEP = {"TRACE_LEVEL": "summary", "STORE_GENERATIONS": "true"}
+KEEP = {"TRACE_LEVEL": "steps", "STORE_GENERATIONS": "true"}
 
 
 def load_until_killed(server: ServerProcess, after: int) -> list[str]:
@@ -44,6 +45,11 @@ def load_until_killed(server: ServerProcess, after: int) -> list[str]:
                 answer = http.post(URL, json=body)
                 assert answer.status_code == 200, answer.text
                 kept.extend(one["trace_id"] for one in answer.json()["espalier"]["outputs"])
+                assert answer.headers["x-espalier-trace"] == answer.json()["espalier"]["outputs"][0]["trace_id"]
+                with http.stream("POST", URL, json=PLAIN) as stream:  # a plain client, which asks for no trace
+                    lines = [line for line in stream.iter_lines() if line]
+                    if lines[-1] == "data: [DONE]":  # a whole stream's trace is stored before its end
+                        kept.append(stream.headers["x-espalier-trace"])
                 if len(kept) >= after:
                     enough.set()
 

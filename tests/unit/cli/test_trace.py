@@ -192,7 +192,7 @@ def test_a_folder_is_listed_with_what_can_be_shown_of_it(run: Run, tmp_path: Pat
     (tmp_path / "two.json").write_text(log(event(7, 1, STEPS[1]), event(8, 1, STEPS[1])))
     (tmp_path / "cut.json").write_text('{"choices": [')
     run("merge", "reply.json", "log.json")
-    code, out, err = run("list", "--json")
+    code, out, err = run("list", ".", "--json")
     assert code == 0
     assert {one["name"]: (one["kind"], one["steps"]) for one in json.loads(out)} == {
         "combined_output.json": ("merged", 3),
@@ -229,14 +229,52 @@ def test_a_database_is_listed_and_its_traces_shown_and_looking_makes_none(run: R
     ]
     store.close()
     found = json.loads(run("list", "--database", url, "--json")[1])
-    assert [(one["name"], one["steps"]) for one in found] == [(ids[1], 30), (ids[0], 20)]
-    assert [one["name"] for one in json.loads(run("list", "--database", url, "--json", "--limit", "1")[1])] == ids[1:]
+    assert [(one["id"], one["tokens"]) for one in found] == [(ids[1], 30), (ids[0], 20)]
+    assert [one["id"] for one in json.loads(run("list", "--database", url, "--json", "--limit", "1")[1])] == ids[1:]
     assert "30 steps" in run("show", ids[1], "--database", url)[1]
     assert run("html", ids[0], "--database", url)[0] == 0
     assert (tmp_path / f"{ids[0]}.html").exists()
     code, _, err = run("show", "trc_nothing", "--database", url)
     assert (code, "has no trace" in err) == (2, True)
     assert run("list", ".", "--database", url)[0] == 2
+    assert run("list", ".", "--verdict", "invalid")[0] == 2
+
+
+def test_a_stored_trace_is_found_by_its_request_and_listed_in_80_columns(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a server keeps: by the `x-request-id` of a reply, without naming the database."""
+    pytest.importorskip("sqlalchemy")
+    from espalier.store.open import open_store
+
+    url = f"sqlite:///{tmp_path / 'x.db'}"
+    monkeypatch.setenv("DATABASE_URL", url)
+    store = open_store(url)
+    for number in (20, 30):
+        store.save_trace(sample_trace(number).to_json(), request_id="req-1", caller="c", index=number // 30)
+    store.save_trace(sample_trace(40).to_json(), request_id="req-\x1b[2J2", caller="c", index=0)
+    store.save_feedback("req-1", caller="c", name="user", text="odd")
+    store.close()
+    code, out, err = run("show", "req-1")
+    assert (code, "20 steps" in out, "--choice N" in err) == (0, True, True)
+    assert "30 steps" in run("show", "req-1", "--choice", "1")[1]
+    assert run("show", "req-1", "--choice", "7")[0] == 2
+    assert run("diagnose", "req-1", "--json")[0] == 0
+    code, _, err = run("show", "req-none")
+    assert (code, "no file and no stored trace" in err) == (2, True)
+    assert "there is no file" not in run("show", "nothing.json")[2]
+    code, out, _ = run("list")
+    assert code == 0
+    assert max(map(len, out.splitlines())) <= 80
+    assert "\x1b" not in out
+    assert "{name, age, em…" in out
+    assert "> Generate user info" in out
+    flagged = json.loads(run("list", "--verdict", "flagged", "--json")[1])
+    assert [row["output_index"] for row in flagged] == [1, 0]
+    assert json.loads(run("list", "-q", "lovelace", "--min-tokens", "35", "--json")[1])[0]["tokens"] == 40
+    assert json.loads(run("list", "--since", "2h", "--until", "1h", "--json")[1]) == []
+    assert run("list", "--verdict", "good")[0] == 2
+    assert run("list", "--since", "yore")[0] == 2
 
 
 def test_what_is_no_trace_is_said_by_every_command(run: Run, tmp_path: Path) -> None:

@@ -58,6 +58,36 @@ def test_exactly_what_is_young_and_among_the_newest_stays(
     clock.now += 100
 
 
+def test_flagged_rows_stay_when_others_go_up_to_a_number_of_their_own(store: Store, clock: Any) -> None:
+    """Those that a verdict or a client calls bad; what the search has of the others, and their feedback, goes too."""
+    ids = []
+    for number in range(6):
+        clock.now += 1
+        ids.append(store.save_trace(TRACE, request_id=f"r{number}", caller="anna", index=0))
+        store.save_generation({**ROW, "request_id": f"r{number}", "valid": number != 5})
+    for number in (0, 2, 3):
+        assert store.save_feedback(f"r{number}", caller="anna", name="user", score=0.0)
+    assert store.save_feedback("r2", caller="anna", name="user", score=1.0) is False
+    clock.now += 1000
+    removed = Retention(store.database, Limits(seconds=10), clock=clock, batch=2).run()
+    assert (listed(store), removed) == ([ids[3], ids[0]], 4 + 3)
+    assert [row["request_id"] for row in store.generations(GenerationFilter(), limit=9)] == ["r5", "r3", "r0"]
+    assert [row["id"] for row in store.traces(TraceFilter(query="generate"), limit=9)] == [ids[3], ids[0]]
+    assert store.feedback("r2", caller=None) == []
+    assert len(store.feedback("r3", caller="anna")) == 1
+    Retention(store.database, Limits(seconds=10), clock=clock, most_flagged=1).run()
+    assert listed(store) == [ids[3]]
+
+
+def test_traces_can_have_limits_of_their_own(store: Store, clock: Any) -> None:
+    for _ in range(4):
+        clock.now += 1
+        save(store)
+        store.save_generation(ROW)
+    store.retention(Limits(rows=1), traces=Limits(rows=3)).run()
+    assert (len(listed(store)), len(store.generations(GenerationFilter(), limit=9))) == (3, 1)
+
+
 def test_generations_go_as_traces_do(store: Store, clock: Any) -> None:
     for _ in range(5):
         store.save_generation(ROW)
