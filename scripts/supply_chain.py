@@ -141,7 +141,7 @@ def bill(listed: Mapping[str, Any], locked: Mapping[str, Sequence[str]]) -> dict
             digests = [{"alg": "SHA-256", "content": digest} for digest in locked.get(names[part["bom-ref"]], ())]
             references = [{"type": "distribution", "url": "https://pypi.org/", "hashes": digests}] if digests else []
             components.append(part | {"externalReferences": [*part.get("externalReferences", ()), *references]})
-    edges = {ref: [one for one in refs if one in kept] for ref, refs in needs.items() if ref in kept or ref == root}
+    edges = {ref: [need for need in refs if need in kept] for ref, refs in needs.items() if ref in kept or ref == root}
     for ref, refs in edges.items():
         refs += [llama["bom-ref"]] if names.get(ref) == "llama-cpp-python" else []
     dependencies = [{"ref": ref, "dependsOn": sorted(refs)} for ref, refs in sorted(edges.items())]

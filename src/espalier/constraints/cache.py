@@ -68,7 +68,7 @@ class ConstraintCache:
     them alone is not counted. Thread-safe."""
 
     def __init__(self, shared: tuple[Any, ...] = ()) -> None:
-        self._shared = {id(one) for one in shared}
+        self._shared = {id(part) for part in shared}
         self._owners: dict[str, _OwnerEntries] = {}
         self._pinned: dict[str, Compiled] = {}
         self._garbage: Counter[str] = Counter()

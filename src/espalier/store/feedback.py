@@ -3,10 +3,10 @@ logs, which retention then keeps longer."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Table, func, select, update
+from sqlalchemy import Connection, Table, delete, func, select, update
 
 from espalier.errors import InputError
 from espalier.store import rows
@@ -65,6 +65,14 @@ class FeedbackRows(rows.StoreRows):
             query = query.where(its.caller == rows.caller_text(caller))
         with self.database.reading() as connection:
             return [dict(row) for row in connection.execute(query).mappings()]
+
+
+def remove_orphans(connection: Connection, requests: Iterable[tuple[str, str]]) -> None:
+    """Delete the feedback on requests, each a caller and a request id, of which neither a trace nor a log is left."""
+    for caller, request_id in set(requests):
+        if not _owners(connection, request_id, caller):
+            its = FEEDBACK.c
+            connection.execute(delete(FEEDBACK).where(its.caller == caller, its.request_id == request_id))
 
 
 def _owners(connection: Connection, request_id: str, caller: str | None) -> list[str]:

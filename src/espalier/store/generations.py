@@ -12,6 +12,7 @@ from sqlalchemy import ColumnElement, Connection, column, delete, func, insert, 
 from espalier.errors import InputError
 from espalier.store import rows
 from espalier.store.db import Database
+from espalier.store.feedback import remove_orphans
 from espalier.store.ids import first_id, is_id
 from espalier.store.packing import pack, unpack
 from espalier.store.search.conditions import condition
@@ -146,11 +147,18 @@ class GenerationRows(rows.StoreRows):
 
 
 def remove(connection: Connection, database: Database, which: ColumnElement[bool]) -> int:
-    """Delete the rows of a condition, and what the index has of them. Returns how many."""
+    """Delete the rows of a condition, what the index has of them, and the feedback on requests of which nothing is
+    left. Returns how many."""
+    its = GENERATION_LOGS.c
+    requests = [
+        (row.caller, row.request_id) for row in connection.execute(select(its.caller, its.request_id).where(which))
+    ]
     if database.is_sqlite:
         gone = select(literal("delete"), GENERATION_LOGS.c.number, GENERATION_LOGS.c.words).where(which)
         connection.execute(insert(_FTS5).from_select([SEARCH_INDEX, "rowid", "words"], gone))
-    return connection.execute(delete(GENERATION_LOGS).where(which)).rowcount
+    removed = connection.execute(delete(GENERATION_LOGS).where(which)).rowcount
+    remove_orphans(connection, requests)
+    return removed
 
 
 def _conditions(wanted: GenerationFilter, *, is_sqlite: bool) -> list[Any]:

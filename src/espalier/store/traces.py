@@ -13,10 +13,11 @@ from sqlalchemy import ColumnElement, Connection, bindparam, column, delete, ins
 from espalier.errors import InputError
 from espalier.store import rows
 from espalier.store.db import Database
+from espalier.store.feedback import remove_orphans
 from espalier.store.ids import is_id, moment_of
 from espalier.store.packing import pack, unpack
 from espalier.store.search.words import word_column
-from espalier.store.tables import FEEDBACK, TRACE_SEARCH, TRACE_WORDS, TRACES
+from espalier.store.tables import TRACE_SEARCH, TRACE_WORDS, TRACES
 from espalier.store.trace_columns import columns_of, searched_texts, stored_form
 from espalier.store.trace_conditions import conditions_of
 from espalier.store.trace_filter import PREFIX, TraceFilter
@@ -101,8 +102,8 @@ class TraceRows(rows.StoreRows):
 
 
 def remove(connection: Connection, database: Database, which: ColumnElement[bool]) -> int:
-    """Delete the traces of a condition, what the search has of them, and the feedback on their requests. Returns how
-    many."""
+    """Delete the traces of a condition, what the search has of them, and the feedback on requests of which nothing is
+    left. Returns how many."""
     gone = list(connection.execute(select(TRACES.c.id, TRACES.c.caller, TRACES.c.request_id).where(which)))
     if not gone:
         return 0
@@ -113,7 +114,5 @@ def remove(connection: Connection, database: Database, which: ColumnElement[bool
         connection.execute(insert(_FTS5).from_select([TRACE_SEARCH, "rowid", "words"], old))
     connection.execute(delete(TRACE_WORDS).where(TRACE_WORDS.c.trace_id.in_(ids)))
     removed = connection.execute(delete(TRACES).where(TRACES.c.id.in_(ids))).rowcount
-    for caller, request_id in {(row.caller, row.request_id) for row in gone}:
-        its = FEEDBACK.c
-        connection.execute(delete(FEEDBACK).where(its.caller == caller, its.request_id == request_id))
+    remove_orphans(connection, ((row.caller, row.request_id) for row in gone))
     return removed

@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("fastapi")
 
-from tests.server_app import client
+from tests.server_app import client, settings
 
 ROUTE = "/v1/chat/completions"
 ASK: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}], "temperature": 0}
@@ -65,3 +65,11 @@ def test_a_mode_of_log_probabilities_that_has_no_effect_is_told() -> None:
     assert "logprobs_mode" in reply.headers["warning"]
     assert unknown.status_code == 400
     assert unknown.json()["error"]["param"] == "logprobs_mode"
+
+
+def test_log_probabilities_that_there_is_no_room_for_are_refused_and_not_wrong() -> None:
+    """The steps that they are read from were left out, as are those that only the server wants."""
+    body = ASK | {"logprobs": True, "max_tokens": 4000, "logprobs_mode": "processed_logprobs"}
+    with client("Hi", config=settings(max_candidates="100")) as c:
+        reply = c.post(ROUTE, json=body)
+    assert (reply.status_code, "the limit is" in reply.text) == (400, True)

@@ -8,8 +8,10 @@ import pytest
 from sqlalchemy import text
 
 from espalier.errors import InputError
-from espalier.store.generations import GenerationFilter
+from espalier.store.generations import GenerationFilter, remove
 from espalier.store.open import Store
+from espalier.store.tables import GENERATION_LOGS
+from tests.traces import sample_trace
 
 ROW: dict[str, Any] = {
     "request_id": "req-1",
@@ -27,6 +29,7 @@ ROW: dict[str, Any] = {
     "valid": True,
     "error": None,
 }
+TRACE = sample_trace(3).to_json()
 BARE = {"request_id": "req-2", "caller": "ben", "model": "demo", "error": "deadline_exceeded"}
 
 
@@ -78,3 +81,16 @@ def test_what_is_not_finite_is_null(store: Store) -> None:
     store.save_generation({**ROW, "total": float("inf"), "queued": float("nan")})
     (row,) = store.generations(GenerationFilter(caller="anna"), limit=1)
     assert (row["total"], row["queued"]) == (None, None)
+
+
+def test_feedback_goes_with_the_last_that_is_kept_of_its_request(store: Store) -> None:
+    """It went with the first trace of several, and stayed for good where only logs were kept."""
+    traces = [store.save_trace(TRACE, request_id="req-1", caller="anna", index=index) for index in range(2)]
+    store.save_generation(ROW)
+    store.save_feedback("req-1", caller="anna", name="user", score=0, text="the age is wrong")
+    for trace_id in traces:
+        assert store.delete_trace(trace_id, caller="anna")
+        assert [row["text"] for row in store.feedback("req-1", caller=None)] == ["the age is wrong"]
+    with store.database.writing() as connection:
+        assert remove(connection, store.database, GENERATION_LOGS.c.request_id == "req-1") == 1
+    assert store.feedback("req-1", caller=None) == []

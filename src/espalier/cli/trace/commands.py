@@ -142,7 +142,9 @@ def list_command(
     finish: Annotated[str | None, typer.Option(help="Why the output ended.", metavar="REASON")] = None,
     since: Annotated[str | None, typer.Option(help="A date, a time, or an age: 2026-11-23, 90m, 7d.")] = None,
     until: Annotated[str | None, typer.Option(help="The same: older than this.")] = None,
-    min_tokens: Annotated[int | None, typer.Option(help="At least so many tokens.", min=0, metavar="N")] = None,
+    min_tokens: Annotated[
+        int | None, typer.Option(help="At least so many tokens.", min=0, max=10**12, metavar="N")
+    ] = None,
     min_tax: Annotated[float | None, typer.Option(help="At least this tax.", min=0, metavar="NATS")] = None,
     path: Annotated[str | None, typer.Option(help="The worst path: /items/*/unit, or one below it.")] = None,
     after: Annotated[str | None, typer.Option(help="Go on after this id, the last of a page.", metavar="ID")] = None,

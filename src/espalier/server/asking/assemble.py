@@ -174,7 +174,7 @@ def _shows_candidates(draft: RequestDraft, process: Process) -> bool:
 def _within_room(request: Request, draft: RequestDraft, process: Process) -> Request:
     """The request with its sums alone where only the server wants its steps, and MAX_CANDIDATES has no room for them:
     what nobody asked for refuses no request."""
-    if request.trace != "steps" or draft.trace == "steps" or draft.top_logprobs:
+    if request.trace != "steps" or draft.trace == "steps" or draft.top_logprobs or draft.processed_logprobs:
         return request
     room = process.settings.max_candidates // max(1, len(draft.prompts) * request.sampling.n)
     steps = _count_steps(request, process)

@@ -15,6 +15,8 @@ from espalier.server.http.errors import UnknownParameter
 KEY = "token"
 """The API key in the address, which ALLOW_QUERY_TOKEN takes on every route."""
 READS = ("GET", "HEAD")
+LARGEST = 2**53
+"""The largest number of a parameter: every database can compare it, and every whole number up to it is exact."""
 
 
 def parameter(name: str, description: str, *, kind: str = "string", **schema: Any) -> dict[str, Any]:
@@ -66,8 +68,8 @@ def number_of(request: Request, name: str, *, least: float = 0.0, is_whole: bool
         return None
     try:
         value = float(text)
-        is_number = least <= value < float("inf") and (not is_whole or value == int(value))
-    except (ValueError, OverflowError):
+        is_number = least <= value <= LARGEST and (not is_whole or value == int(value))
+    except ValueError:
         is_number = False
     if not is_number:
         raise InputError(f"{name} must be a {'whole ' if is_whole else ''}number from {least:g} on", field=name)

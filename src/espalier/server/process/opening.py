@@ -104,8 +104,6 @@ async def open_process(settings: ServerSettings, parts: Parts, lists: tuple[Word
         app = await asyncio.to_thread(_make_app) if parts.app is None else parts.app
         engine = parts.engine or await _open_engine(stack, app, settings)
         compiler = engine.engine.compiler
-        if compiler is not None:
-            compiler.cache.ceiling = settings.constraint_bytes
         if engine.capabilities.kv_unified is not None:
             cache_form = "all in one KV cache" if engine.capabilities.kv_unified else "each with its own KV cache"
             log.info("%s sequences at once, %s", engine.capabilities.max_sequences, cache_form)
@@ -136,6 +134,8 @@ async def open_process(settings: ServerSettings, parts: Parts, lists: tuple[Word
             end_with_supervisor()
         if parts.engine is None:
             cache = None if compiler is None else compiler.cache
+            if cache is not None:  # only here: without those collections its garbage would count for good
+                cache.ceiling = settings.constraint_bytes
             await stack.enter_async_context(memory_returned(pools, lambda: _count_steps(running), constraints=cache))
         names = _names(settings, app, engine)
         meter = parts.meter or _open_meter(stack, settings, engine, scheduler, names[0])

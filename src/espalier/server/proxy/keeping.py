@@ -28,7 +28,7 @@ from espalier.server.settings import ServerSettings
 from espalier.store import migrate
 from espalier.store.db import open_memory
 from espalier.store.open import Store
-from espalier.store.retention import Limits
+from espalier.store.retention import Limits, Retention
 from espalier.trace.files import json_text, write_bytes
 from espalier.trace.text_policy import TextPolicy
 
@@ -48,7 +48,8 @@ class MemoryStore(Store):
     def __init__(self, most: int, *, clock: Callable[[], float] = time.time) -> None:
         super().__init__(open_memory(), clock=clock)
         migrate.upgrade(self.database)
-        self._keeping = self.retention(Limits(rows=most))
+        # Flagged traces count too: in memory there is no room for those of a model that always fails.
+        self._keeping = Retention(self.database, Limits(rows=most), clock=clock, most_flagged=most)
 
     def save_trace(self, trace: Mapping[str, Any], **more: Any) -> str:
         trace_id = super().save_trace(trace, **more)

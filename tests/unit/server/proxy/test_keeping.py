@@ -9,6 +9,8 @@ import pytest
 
 from espalier.server.proxy.keeping import SWEEP_FILES, MemoryStore, TraceKeeper
 from espalier.store.retention import Limits
+from espalier.store.trace_filter import TraceFilter
+from tests.traces import sample_trace
 
 
 class Listing(MemoryStore):
@@ -72,3 +74,13 @@ def test_a_proxy_that_writes_many_files_deletes_the_oldest_by_itself(tmp_path):
         path = keeper.path_of(f"r{number}")
         asyncio.run(keeper.keep({}, dict, request_id="r", caller="c", route="/", path=path))
     assert len(os.listdir(tmp_path)) == 10
+
+
+def test_traces_of_a_model_that_always_fails_do_not_fill_the_memory():
+    """Flagged traces, of which a database keeps 10,000, stayed beside the latest ones."""
+    store, trace = MemoryStore(3), sample_trace(3).to_json()
+    trace["metadata"]["verdict"] = {"valid": False, "errors": [], "checked": True, "judge": None}
+    for _ in range(9):
+        store.save_trace(trace, request_id="r", caller="c", index=0)
+    assert len(store.traces(TraceFilter(verdict="flagged"), limit=100)) == 3
+    store.close()
