@@ -4,7 +4,7 @@ they are not. It knows no route."""
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, TypeVar
 
 from fastapi import Request
 from fastapi.routing import APIRoute
@@ -15,6 +15,7 @@ from espalier.server.http.errors import UnknownParameter
 KEY = "token"
 """The API key in the address, which ALLOW_QUERY_TOKEN takes on every route."""
 READS = ("GET", "HEAD")
+Word = TypeVar("Word", bound=str)
 LARGEST = 2**53
 """The largest number of a parameter: every database can compare it, and every whole number up to it is exact."""
 
@@ -76,9 +77,12 @@ def number_of(request: Request, name: str, *, least: float = 0.0, is_whole: bool
     return value
 
 
-def choice_of(request: Request, name: str, choices: tuple[str, ...]) -> str | None:
+def choice_of(request: Request, name: str, choices: tuple[Word, ...]) -> Word | None:
     """The word of a parameter, None without one. Raises InputError."""
     text = request.query_params.get(name)
-    if text is not None and text not in choices:
-        raise InputError(f"{name} must be {', '.join(choices[:-1])} or {choices[-1]}", field=name)
-    return text
+    if text is None:
+        return None
+    for word in choices:
+        if word == text:
+            return word
+    raise InputError(f"{name} must be {', '.join(choices[:-1])} or {choices[-1]}", field=name)

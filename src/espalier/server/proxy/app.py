@@ -101,13 +101,15 @@ async def _open_process(
     *,
     is_kept: bool,
 ) -> ProxyProcess:
-    if store is None:
-        if is_kept:
-            store = await open_kept_store(stack, settings)
-        else:
-            store = await asyncio.to_thread(MemoryStore, proxy.keep)
-            stack.push_async_callback(asyncio.to_thread, store.close)
-    made = gate or open_gate(stack, settings, store)
+    traces: TraceStore
+    if store is not None:
+        traces = store
+    elif is_kept:
+        traces = await open_kept_store(stack, settings)
+    else:
+        traces = await asyncio.to_thread(MemoryStore, proxy.keep)
+        stack.push_async_callback(asyncio.to_thread, traces.close)
+    made = gate or open_gate(stack, settings, traces)
     pools = make_pools(waiting=settings.queue_size)
     stack.callback(pools.close)
     client = make_client(connect_seconds=proxy.connect_seconds, read_seconds=proxy.read_seconds)
@@ -118,9 +120,9 @@ async def _open_process(
         proxy=proxy,
         gate=made,
         pools=pools,
-        store=store,
+        store=traces,
         upstream=upstream,
-        keeper=TraceKeeper(store, proxy.output_dir, limits=file_limits(settings), texts=settings.trace_texts),
+        keeper=TraceKeeper(traces, proxy.output_dir, limits=file_limits(settings), texts=settings.trace_texts),
     )
 
 

@@ -23,7 +23,7 @@ from espalier.trace import list_page
 
 LIMIT, MAX_LIMIT = 20, 100
 STATUSES = (400, 401, 404, 429, 500, 503)
-VERDICTS = get_args(Verdict)
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 LIST_PARAMETERS = query_of(
     limit_parameter(default=LIMIT, most=MAX_LIMIT),
     AFTER,
@@ -39,7 +39,7 @@ LIST_PARAMETERS = query_of(
     parameter("path", "The worst path is this one, or below it; `*` for an index."),
     parameter("q", 'Words of prompt and output, "phrases", beginnings*, -exclusions, OR.'),
 )
-TWO_REPLIES = {
+TWO_REPLIES: dict[int | str, dict[str, Any]] = {
     200: {"description": "The list as JSON; for browsers a page.", "content": {"application/json": {}, "text/html": {}}}
 }
 
