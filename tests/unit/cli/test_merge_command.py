@@ -89,7 +89,7 @@ def test_a_log_that_was_cut_is_shown_with_its_unknown_steps(run: Run) -> None:
     assert run("merge", "reply.json", "log.json", "whole.json")[0] == 0
     code, out, _ = run("diff", "combined_output.json", "whole.json", "--json")
     assert [json.loads(out)[side]["unknown_steps"] for side in ("left", "right")] == [1, 0]
-    assert json.loads(run("list", "--json")[1])[0]["unknown_steps"] == 1
+    assert json.loads(run("list", ".", "--json")[1])[0]["unknown_steps"] == 1
 
 
 @pytest.mark.parametrize("which", ["reply.json", "log.json"])
