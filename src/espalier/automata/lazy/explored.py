@@ -146,9 +146,7 @@ class LazyStates:
         """Drop all positions, which nobody holds any more, and the rules, so that none holds another. Nothing new may
         be asked for."""
         with self._lock:
-            for place in self._places.values():
-                place.forget()
-            self._places = {}
+            self._dropped()
             self.items.release()
 
     def _dropped(self) -> list[weakref.ref[LazyState]]:

@@ -243,6 +243,7 @@ class Items:
             if isinstance(item, LazyItem):
                 item.forget()
         self.known = {}
+        self.end.forget()
 
     def release(self) -> None:
         """Drop every item and the rules. Nothing new may be asked for."""
