@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import resource
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -60,6 +59,8 @@ def read_only(disk: Path) -> Iterator[None]:
 def failing_writes(most: int) -> Iterator[None]:
     """Every write of this process beyond so many bytes of a file fails meanwhile, and not for lack of room: SQLite
     calls that an I/O error."""
+    import resource  # of POSIX alone
+
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (most, before[1]))
     try:

@@ -14,7 +14,7 @@ Verdict = Literal["valid", "invalid", "unknown", "flagged"]
 class TraceFilter:
     """What the traces of a list have in common; None stands for anything."""
 
-    #: Of this API key.
+    #: The name of the API key.
     caller: str | None = None
     request_id: str | None = None
     #: By its exact name.
@@ -35,7 +35,7 @@ class TraceFilter:
     min_tax: float | None = None
     #: The worst path is this one, or below it.
     path: str | None = None
-    #: See `search/query.py`.
+    #: Words to search for, as `search/query.py` reads them.
     query: str | None = None
     #: Older than this id.
     after: str | None = None

@@ -91,10 +91,10 @@ class RowWriter(Generic[S]):
                 self._thread = threading.Thread(target=self._run, name=f"espalier-{self._what}", daemon=True)
                 self._thread.start()
                 atexit.register(self.close)
-        try:
-            self._waiting.put_nowait(QueuedRow(make, written))
-        except queue.Full:
-            self._fail(f"{self._waiting.maxsize} rows wait to be written", written)
+            try:  # before the lock is free: after the end that `close` puts, nobody reads it
+                self._waiting.put_nowait(QueuedRow(make, written))
+            except queue.Full:
+                self._fail(f"{self._waiting.maxsize} rows wait to be written", written)
         return written
 
     def close(self, seconds: float = CLOSE_SECONDS) -> None:

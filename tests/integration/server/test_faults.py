@@ -39,7 +39,7 @@ CHAT: dict[str, Any] = {
     "structured_outputs": {"regex": "[a-z ]{30}"},
 }
 LONG = CHAT | {"stream": True, "max_tokens": 3000, "structured_outputs": {"regex": "[a-z]{1200}"}, "espalier": None}
-KEEP = {"STORE_TRACES": "always"}
+KEEP = {"TRACE_LEVEL": "summary"}
 DAY = 86_400.0
 
 
@@ -68,7 +68,7 @@ def keeping_again(http: TestClient, meanwhile: Callable[[], contextlib.AbstractC
 
 def test_a_server_whose_disk_fails_answers_on_and_keeps_again(tmp_path: Path) -> None:
     path = tmp_path / "e.db"
-    config = settings(database_url=f"sqlite:///{path}", store_traces="always")
+    config = settings(database_url=f"sqlite:///{path}", trace_level="steps")
     with client(config=config) as http:
         keeping_again(http, lambda: failing_writes(path.stat().st_size))
 
@@ -88,7 +88,7 @@ def test_a_server_whose_database_goes_away_answers_on_and_keeps_again() -> None:
             assert "retry-after" in refused.headers
             database.start()
 
-        with client(config=settings(database_url=database.url, store_traces="always")) as http:
+        with client(config=settings(database_url=database.url, trace_level="steps")) as http:
             keeping_again(http, away)
 
 
@@ -133,7 +133,7 @@ def state_of(pid: int) -> str:
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="there is no /proc here")
 def test_a_server_that_was_stopped_goes_on_with_its_streams(tmp_path: Path) -> None:
     with (
-        serving(cwd=tmp_path, env={"STORE_TRACES": "never"}) as server,
+        serving(cwd=tmp_path, env={"TRACE_LEVEL": "off"}) as server,
         httpx2.stream("POST", server.url + ROUTE, json=LONG, timeout=120) as answer,
     ):
         lines = answer.iter_lines()

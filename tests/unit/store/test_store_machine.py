@@ -18,6 +18,7 @@ from espalier.errors import InputError
 from espalier.store.generations import GenerationFilter
 from espalier.store.open import open_store
 from espalier.store.retention import Limits, Retention
+from espalier.store.trace_filter import TraceFilter
 from tests.batch_jobs import Clock
 from tests.examples import examples
 from tests.traces import sample_trace
@@ -85,7 +86,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(caller=ANY_CALLER, size=st.integers(1, 4))
     def pages_through_traces(self, caller: str | None, size: int) -> None:
         listed: list[str] = []
-        while page := self.store.traces(caller=caller, limit=size, after=listed[-1] if listed else None):
+        while page := self.store.traces(TraceFilter(caller=caller, after=listed[-1] if listed else None), limit=size):
             assert len(page) <= size
             listed += [row["id"] for row in page]
         expected = [row["id"] for row in self.traces if caller in (None, row["caller"])]
@@ -164,11 +165,11 @@ class StoreMachine(RuleBasedStateMachine):
     def _times(self, name: str) -> dict[str, float]:
         if name == "generations":
             return {row["id"]: row["created"] for row in self.generations}
-        return {row["id"]: row["created"] for row in self.store.traces(caller=None, limit=1000, after=None)}
+        return {row["id"]: row["created"] for row in self.store.traces(TraceFilter(), limit=1000)}
 
     @invariant()
     def everything_is_there_and_nothing_else(self) -> None:
-        listed = self.store.traces(caller=None, limit=1000, after=None)
+        listed = self.store.traces(TraceFilter(), limit=1000)
         assert sorted(row["id"] for row in listed) == sorted(row["id"] for row in self.traces)
         logged = self.store.generations(GenerationFilter(), limit=1000)
         assert sorted(row["id"] for row in logged) == sorted(row["id"] for row in self.generations)

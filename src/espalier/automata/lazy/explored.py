@@ -110,7 +110,7 @@ class LazyState:
 
     @property
     def is_shared(self) -> bool:
-        """See `LazyStates`."""
+        """Whether all schemas share the table of this position."""
         return self.explored.is_shared
 
     @property

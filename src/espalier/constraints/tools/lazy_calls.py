@@ -118,7 +118,7 @@ class LazyAssembly:
         return cost
 
     def release(self) -> None:
-        """See `RuleTable`. Its parts hold methods of it."""
+        """Drop all it holds: its parts hold methods of it."""
         vars(self).clear()
 
     def shared(self, node: Node) -> None:

@@ -30,7 +30,7 @@ MAX_TEXT = 16 << 20
 MAX_TEXTS = 1 << 22
 """The most texts of one list."""
 MAX_DIMENSIONS = 4
-"""Of a tensor, as in ggml."""
+"""The most dimensions of a tensor, as in ggml."""
 KEPT = 512  # longest list that is kept: one number for each layer that llama.cpp can have
 NOT_ONE = "a model for llama.cpp is one .gguf file; a folder with a config.json and weights beside it opens as it is"
 DAMAGED = "fetch the file again"

@@ -81,5 +81,5 @@ class _InitParams(ctypes.Structure):
 
 
 def _digest(header: Header, what: str) -> str:
-    """Of the header's bytes, the size of the file, and the llama.cpp that reads it."""
+    """A digest of the header's bytes, the size of the file, and the llama.cpp that reads it."""
     return hashlib.sha256(f"{header.digest} {version()} {what}".encode()).hexdigest()[:32]

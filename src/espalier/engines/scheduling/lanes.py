@@ -45,7 +45,7 @@ class Ticket:
     deadline: float | None = None
     reader: Any = None
     request: object | None = None
-    #: Of a request whose reader waits for the end: seconds from submission to each token, added as they are delivered.
+    #: Seconds from submission to each token, where the reader waits for the end; added as tokens are delivered.
     times: list[float] | None = None
     number: int = -1  # set by the scheduler: in order of arrival
     is_over: bool = False

@@ -295,7 +295,7 @@ class SchemaRules(NodeLowering):
         return None if self._named else self._leaves.structure(node)
 
     def release(self) -> None:
-        """See `RuleTable`. Its parts hold methods of it."""
+        """Drop all it holds: its parts hold methods of it."""
         vars(self).clear()
 
     def start_of(self, name: str) -> Start:
