@@ -12,6 +12,7 @@ import pytest
 import espalier
 from espalier.agents.table import TOOLS, VERBS
 from espalier.agents.tool import LogitTool
+from espalier.store.trace_filter import TraceFilter
 from espalier.wiring import demo_model
 from tests.agent_calls import CALLS, USER, WEATHER, check_answer
 from tests.llama_tools import llama_server_program, tool
@@ -53,8 +54,8 @@ class Traces:
     def trace(self, trace_id: str, *, caller: str | None) -> Any:
         return self.kept.get(trace_id)
 
-    def traces(self, *, caller: str | None, limit: int, after: str | None) -> list[Any]:
-        return [{"id": name, "caller": caller} for name in self.kept][:limit]
+    def traces(self, wanted: TraceFilter, *, limit: int) -> list[Any]:
+        return [{"id": name, "caller": wanted.caller} for name in self.kept][:limit]
 
 
 def openai_answers(asked: Asked) -> list[Any]:
