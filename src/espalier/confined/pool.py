@@ -49,8 +49,16 @@ class ProcessCrash(ConfinedError):
 
     def __init__(self, what: str, number: int | None) -> None:
         #: the signal that ended it, by name
-        self.signal_name = "no signal" if number is None else signal.Signals(number).name
+        self.signal_name = _signal_name(number)
         super().__init__(f"{what} ended its process ({self.signal_name})")
+
+
+def _signal_name(number: int | None) -> str:
+    """`SIGSEGV`; real-time signals have numbers alone."""
+    if number is None:
+        return "no signal"
+    names = {each.value: each.name for each in signal.Signals}
+    return names.get(number, f"signal {number}")
 
 
 class Processes:

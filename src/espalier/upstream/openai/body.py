@@ -86,7 +86,7 @@ def body_of(
     fields, notes = _preset_sampling(config, request.preset_fields, is_vllm=server != "plain")
     body = fields | {"model": model, "stream": True, "stream_options": {"include_usage": True}}
     body |= _prompt(request, server)
-    if cache_salt is not None and server != "plain":
+    if cache_salt is not None and server == "vllm":  # older ones may refuse the field
         body["cache_salt"] = cache_salt
     if isinstance(request.constraint, JsonObject) and request.constraint.kinds != ("object",):
         raise CapabilityError(
