@@ -37,6 +37,7 @@ BODIES = {
     "/v1/responses": {"input": "a"},
     "/v1/messages": {"messages": [{"role": "user", "content": "a"}], "max_tokens": 5},
     "/completion": {"prompt": "a"},
+    "/v1/feedback": {"request_id": "r", "score": 1},
     "/api/chat": {"messages": [{"role": "user", "content": "a"}]},
     "/api/generate": {"prompt": "a"},
     "/completions": {"prompt": "a"},
