@@ -81,10 +81,7 @@ FORMS: Mapping[str, Callable[[CardQuestion], Spec | None]] = {
     "schema": lambda question: JsonSchema(question.schema()),
     "schema, compact": lambda question: JsonSchema(question.schema(), whitespace="compact"),
     "schema, any order": lambda question: JsonSchema(question.schema(), order="any"),
-    "tool call, JSON": _tool("openai"),
-    "tool call, Hermes": _tool("hermes"),
-    "tool call, Llama 3": _tool("llama3"),
-    "tool call, Python": _tool("pythonic"),
+    **{f"tool call, {form}": _tool(form) for form in ("openai", "llama3", "pythonic")},
 }
 """What is measured, by name: the constraint of a question."""
 
