@@ -4,7 +4,7 @@ what is wrongly accepted, and what is wrongly refused without a word.
     python -m benchmarks exactness
     python -m benchmarks.exactness --every 5       each fifth case
 
-The JSON Schema Test Suite, its required tests by draft (other drafts than 2020-12 need `ESPALIER_SCHEMA_SUITE`, the
+The JSON Schema Test Suite, its required tests by draft (other drafts than 2020-12 need `BENCH_SCHEMA_SUITE`, the
 source distribution of jsonschema), and schemas from the wild by their source. All engines read one document at a time,
 byte by byte, over a vocabulary of single bytes. lm-format-enforcer reads characters. A schema that an engine refuses
 while it is compiled is told, not wrong. Each engine runs in a process of its own, which may crash: a schema that ends

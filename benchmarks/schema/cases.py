@@ -71,7 +71,7 @@ def whole_suite(path: Path | None = None, draft: str = LATEST) -> list[Case]:
     schema without `$schema` gets that of the draft. Raises Missing."""
     cases = []
     wanted = re.compile(rf".*/tests/{draft}/[^/]+\.json")
-    with tarfile.open(_found(path, "ESPALIER_SCHEMA_SUITE", SUITE), "r:gz") as archive:
+    with tarfile.open(_found(path, "BENCH_SCHEMA_SUITE", SUITE), "r:gz") as archive:
         members = [m for m in archive if m.name.endswith(".json")]
         several = any("tests/draft" in m.name for m in members)
         if not several and draft != LATEST:
@@ -104,7 +104,7 @@ def _of_draft(schema: Any, draft: str) -> Any:
 def real(path: Path | None = None) -> list[Case]:
     """Schemas from the wild, with instances. Raises Missing."""
     cases = []
-    with gzip.open(_found(path, "ESPALIER_REAL_SCHEMAS", REAL), "rt", encoding="utf-8") as file:
+    with gzip.open(_found(path, "BENCH_REAL_SCHEMAS", REAL), "rt", encoding="utf-8") as file:
         for line in file:
             row, spelled = json.loads(line), as_spelled(line)
             kind = row["id"].split("---")[0].split("_")[0]

@@ -41,7 +41,7 @@ def change(data: Any, case: Case, compile_schema: CompileSchema) -> str:
 
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("file", type=Path, nargs="?", help="a .jsonl.gz, or ESPALIER_REAL_SCHEMAS")
+    parser.add_argument("file", type=Path, nargs="?", help="a .jsonl.gz, or BENCH_REAL_SCHEMAS")
     parser.add_argument("--order", help="the order of properties; instances are then written in their own order")
     arguments = parser.parse_args([] if argv is None else argv)
     try:

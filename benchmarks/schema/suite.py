@@ -71,7 +71,7 @@ def main(argv: list[str] | None = None) -> None:
         type=Path,
         nargs="?",
         help="draft2020-12.tar.gz, or for other drafts the source distribution of jsonschema "
-        "(pip download --no-binary :all: --no-deps jsonschema); or ESPALIER_SCHEMA_SUITE",
+        "(pip download --no-binary :all: --no-deps jsonschema); or BENCH_SCHEMA_SUITE",
     )
     parser.add_argument("--draft", choices=list(DRAFTS), default=LATEST)
     arguments = parser.parse_args([] if argv is None else argv)

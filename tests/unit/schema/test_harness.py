@@ -156,7 +156,7 @@ def test_who_needs_another_document(schema: Any, remote: bool) -> None:
 
 
 def test_data_that_is_not_there(tmp_path: Any) -> None:
-    with pytest.raises(Missing, match="ESPALIER_REAL_SCHEMAS"):
+    with pytest.raises(Missing, match="BENCH_REAL_SCHEMAS"):
         real(tmp_path / "none.jsonl.gz")
 
 
