@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -15,8 +16,8 @@ from espalier.server.http.query import parameter, query_of
 from espalier.server.http.warnings import warning_header
 from espalier.server.http.wire import JsonResponse
 from espalier.server.ports import Caller, TraceStore
-from espalier.server.process.deps import caller_of, process_of
-from espalier.server.routes.stored import PRIVATE, from_trace_store
+from espalier.server.process.deps import admitted, while_connected
+from espalier.server.routes.stored import PRIVATE, from_trace_store, no_traces
 
 STATUSES = (400, 401, 404, 429, 500, 503)
 OF_REQUEST = parameter("request_id", "The `x-request-id` of the reply.")
@@ -30,16 +31,15 @@ router = APIRouter(tags=["traces"])
 )
 async def give_feedback(request: Request) -> Response:
     """Say what an answer was worth. A flagged answer's trace stays when others are deleted."""
-    settings = process_of(request).settings
-    caller_of(request)
-    body = read_body(FeedbackBody, await read_object(request, settings), strict=settings.strict_fields)
-
-    def work(store: TraceStore, caller: Caller) -> bool | None:
-        return store.save_feedback(
-            body.request_id, caller=caller.sees, name=body.name, score=body.score, text=body.text, flag=body.flag
-        )
-
-    flagged = await from_trace_store(request, work)
+    async with admitted(request) as (process, caller):
+        store: TraceStore | None = process.store
+        if store is None:
+            raise no_traces()
+        settings = process.settings
+        body = read_body(FeedbackBody, await read_object(request, settings), strict=settings.strict_fields)
+        said = {"name": body.name, "score": body.score, "text": body.text, "flag": body.flag}
+        save = partial(store.save_feedback, body.request_id, caller=caller.sees, **said)
+        flagged = await while_connected(request, process.pools.saving.run(save, owner=caller.name))
     if flagged is None:
         raise _unknown()
     reply = {"object": "feedback", "request_id": body.request_id, "name": body.name, "flagged": flagged}

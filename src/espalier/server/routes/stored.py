@@ -15,6 +15,7 @@ from espalier.server.process.state import Process
 
 Kept = TypeVar("Kept")
 T = TypeVar("T")
+NO_TRACES, TRACES_HINT = "no traces are stored here", "set TRACE_LEVEL to asked, summary, steps or full"
 PRIVATE = {"cache-control": "private, no-store", "x-content-type-options": "nosniff", "referrer-policy": "no-referrer"}
 """Prompts stay out of caches, and an address with a token is not passed on as a referrer."""
 
@@ -39,10 +40,9 @@ async def from_store(
 
 async def from_trace_store(request: Request, work: Callable[[TraceStore, Caller], T]) -> T:
     """What the work gets from the store of traces. Raises what `from_store` raises."""
-    return await from_store(
-        request,
-        lambda process: process.store,
-        work,
-        none="no traces are stored here",
-        hint="set TRACE_LEVEL to asked, summary, steps or full",
-    )
+    return await from_store(request, lambda process: process.store, work, none=NO_TRACES, hint=TRACES_HINT)
+
+
+def no_traces() -> NotFound:
+    """The error where no traces are stored."""
+    return NotFound(NO_TRACES, hint=TRACES_HINT)
