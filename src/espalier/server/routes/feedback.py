@@ -37,8 +37,15 @@ async def give_feedback(request: Request) -> Response:
             raise no_traces()
         settings = process.settings
         body = read_body(FeedbackBody, await read_object(request, settings), strict=settings.strict_fields)
-        said = {"name": body.name, "score": body.score, "text": body.text, "flag": body.flag}
-        save = partial(store.save_feedback, body.request_id, caller=caller.sees, **said)
+        save = partial(
+            store.save_feedback,
+            body.request_id,
+            caller=caller.sees,
+            name=body.name,
+            score=body.score,
+            text=body.text,
+            flag=body.flag,
+        )
         flagged = await while_connected(request, process.pools.saving.run(save, owner=caller.name))
     if flagged is None:
         raise _unknown()
