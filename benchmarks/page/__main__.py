@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 from benchmarks.page import compare, plots, quoted
 from benchmarks.page.document import document
@@ -20,7 +21,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.page", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="few schemas, in under four minutes")
     parser.add_argument("--repetitions", type=int, default=5)
-    parser.add_argument("--only", nargs="+", default=[], choices=[part.title for part in PARTS], metavar="TITLE")
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        default=[],
+        choices=[part.title for part in PARTS],
+        metavar="TITLE",
+        help="measure these parts; the others stay as they are",
+    )
     parser.add_argument("--idle-seconds", type=float, default=IDLE_SECONDS, help="how long to wait for an idle machine")
     parser.add_argument("--out", type=Path, default=DOCS, help="the folder of benchmarks.md and images/")
     parser.add_argument("--write", action="store_true", help="measure nothing: write the page from its data again")
@@ -41,6 +49,8 @@ def main() -> int:
         )
     images = arguments.out / "images"
     images.mkdir(parents=True, exist_ok=True)
+    if arguments.only and (images / DATA.name).exists():
+        data = with_others(data, json.loads((images / DATA.name).read_text(encoding="utf-8")))
     (images / DATA.name).write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     names = plots.draw(data, images)
     (arguments.out / "benchmarks.md").write_text(document(data, names), encoding="utf-8")
@@ -48,6 +58,12 @@ def main() -> int:
         quoted.write_quotations(data, ROOT)
     print(f"written: {arguments.out / 'benchmarks.md'}")
     return 0
+
+
+def with_others(data: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
+    """The parts that were measured now, and of the page before those that were not."""
+    measured = {part["title"]: part for part in (*before["parts"], *data["parts"])}
+    return data | {"parts": [measured[part.title] for part in PARTS if part.title in measured]}
 
 
 if __name__ == "__main__":

@@ -50,6 +50,7 @@ PARTS = (
         "from the model, how many facts the answers say, and how many are valid. `espalier tax-card MODEL` prints it "
         "for any model.",
         module="benchmarks.tax",
+        quick=(),
         is_compared=False,
         is_repeated=False,
     ),
@@ -96,7 +97,6 @@ PARTS = (
         title="Tracing",
         about="A whole token at each level of a trace, beside no trace.",
         module="benchmarks.sampling.traces",
-        quick=(),
     ),
     Part(
         title="The proxy",
