@@ -36,6 +36,7 @@ from espalier.server.http.errors import (
     path_of,
     tell_cause,
 )
+from espalier.server.http.query import READS
 from espalier.server.http.wire import JsonResponse
 from espalier.server.process.state import Process
 from espalier.server.settings import COMPAT_SWITCH, ServerSettings
@@ -169,8 +170,9 @@ def _status_and_detail(error: EspalierError, request: Request) -> tuple[int, Any
     if isinstance(error, SpecError | UnknownName) and error.field in PAIR:
         return 500, NO_WORDS.format(lang=getattr(request.state, "vocab_lang", None))
     if isinstance(error, BadRequest | UnknownParameter) and error.field not in FIELDS:
+        place = "query" if request.method in READS else "body"
         return 422, [
-            {"type": "value_error", "loc": ["body", *_loc(error.field or "")], "msg": without_folders(str(error))}
+            {"type": "value_error", "loc": [place, *_loc(error.field or "")], "msg": without_folders(str(error))}
         ]
     if type(error) is NotFound and error.message == NotFound().message:
         return 404, "Not Found"
