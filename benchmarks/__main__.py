@@ -1,12 +1,7 @@
-"""`python -m benchmarks`: every benchmark, one table each; `python -m benchmarks NAME ...` runs some of them.
-`--figures FILE` writes what they noted for the page as JSON."""
+"""`python -m benchmarks`: every benchmark, one table each; `python -m benchmarks NAME ...` runs some of them."""
 
-import argparse
 import sys
 from importlib import import_module
-from pathlib import Path
-
-from benchmarks import figures
 
 BENCHMARKS = {
     "start": "benchmarks.start",
@@ -39,12 +34,7 @@ BENCHMARKS = {
 }
 
 
-def main(argv: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks")
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHMARKS)}; all by default")
-    parser.add_argument("--figures", type=Path, metavar="FILE")
-    arguments = parser.parse_args(argv)
-    names, before = arguments.names, figures.load()
+def main(names: list[str]) -> int:
     unknown = [name for name in names if name not in BENCHMARKS]
     if unknown:
         print(f"unknown: {', '.join(unknown)}; there are: {', '.join(BENCHMARKS)}", file=sys.stderr)
@@ -54,8 +44,6 @@ def main(argv: list[str]) -> int:
         # No spinner: its thread would take time from what is measured.
         print(f"\n== {name} ({count} of {len(wanted)}) ==", flush=True)
         import_module(BENCHMARKS[name]).main()
-    if arguments.figures is not None:
-        figures.save(arguments.figures, load_before=before)
     return 0
 
 

@@ -122,7 +122,7 @@ def _refusing(compile_schema: Callable[[], Any]) -> Any:
         raise UnsupportedError(f"{type(error).__name__}: {error}") from error
 
 
-class _Refusing:
+class _RefusalAcceptor:
     """A text that an engine cannot judge is broken, whatever it raises."""
 
     def __init__(self, acceptor: Acceptor) -> None:
@@ -134,14 +134,14 @@ class _Refusing:
 
 def outcomes(engine: str, cases: Sequence[Case], form: Format) -> list[Outcome]:
     """The outcomes of an engine, from processes of its own: a case that ends one is broken, and the next goes on."""
-    found: list[Outcome] = []
-    while len(found) < len(cases):
-        rest = cases[len(found) :]
-        found += _until_crash(engine, rest, form)
-        if len(found) < len(cases):
-            crashed = cases[len(found)]
-            found.append(Outcome(case=crashed, broken=("the process ended",)))
-    return found
+    done: list[Outcome] = []
+    while len(done) < len(cases):
+        rest = cases[len(done) :]
+        done += _until_crash(engine, rest, form)
+        if len(done) < len(cases):
+            crashed = cases[len(done)]
+            done.append(Outcome(case=crashed, broken=("the process ended",)))
+    return done
 
 
 def _until_crash(engine: str, cases: Sequence[Case], form: Format) -> Iterator[Outcome]:
@@ -171,7 +171,7 @@ def _work(engine: str, cases: Sequence[Case], form: Format, results: Any) -> Non
         refusal = {} if error is None else {"refusal": type(error)(str(error))}
         results.send({name: getattr(outcome, name) for name in names} | refusal)
 
-    measure(cases, lambda schema: _Refusing(compile_schema(schema)), seconds=SECONDS, progress=tell)
+    measure(cases, lambda schema: _RefusalAcceptor(compile_schema(schema)), seconds=SECONDS, progress=tell)
 
 
 def judged(cases: Sequence[Case], form: Format) -> dict[str, list[Outcome]]:
@@ -180,12 +180,12 @@ def judged(cases: Sequence[Case], form: Format) -> dict[str, list[Outcome]]:
     return {name: outcomes(name, cases, form) for name in there}
 
 
-def show(title: str, found: Mapping[str, Sequence[Outcome]]) -> None:
-    """One table, and what the page shows of it. found: by engine."""
-    print(f"\n-- {title}: {len(next(iter(found.values())))} schemas")
+def show(title: str, outcomes_by_engine: Mapping[str, Sequence[Outcome]]) -> None:
+    """One table, and what the page shows of it. outcomes_by_engine: of the same cases."""
+    print(f"\n-- {title}: {len(next(iter(outcomes_by_engine.values())))} schemas")
     table = Table(COLUMNS)
     shares: dict[str, Mapping[str, float]] = {}
-    for name, some in found.items():
+    for name, some in outcomes_by_engine.items():
         totals = figures(some)
         counts = (totals.compiled, totals.nearly_right, totals.wrong, totals.invalid, totals.lost, totals.valid)
         table.row(name, *counts, totals.broken)
@@ -204,9 +204,9 @@ def show_all(title: str, parts: Mapping[str, Sequence[Case]], form: Format) -> N
     """A table for each part, and one for all of them. form: whether `format` is asserted."""
     everything: dict[str, list[Outcome]] = {}
     for name, cases in parts.items():
-        found = judged(cases, form)
-        show(f"{title}, {name}", found)
-        for engine, some in found.items():
+        outcomes_by_engine = judged(cases, form)
+        show(f"{title}, {name}", outcomes_by_engine)
+        for engine, some in outcomes_by_engine.items():
             everything.setdefault(engine, []).extend(some)
     if len(parts) > 1:
         show(f"{title}, all", everything)

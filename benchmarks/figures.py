@@ -1,7 +1,7 @@
 """The figures of benchmarks as data: what each engine took, by the row of a table, in one run on one machine.
 
-A benchmark prints its own tables, and notes here what belongs on the page; `python -m benchmarks NAME --figures FILE`
-writes what was noted, with the machine, its load and the versions. This module measures nothing.
+A benchmark prints its own tables, and notes here what belongs on the page; `page/noting.py` runs one and writes what
+was noted, with the machine, its load and the versions. This module measures nothing.
 """
 
 from __future__ import annotations

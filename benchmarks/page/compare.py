@@ -14,7 +14,7 @@ from pathlib import Path
 
 from benchmarks.harness import Table
 from benchmarks.page.measure import ROOT, joined, run_once
-from benchmarks.page.plan import PARTS
+from benchmarks.page.plan import selected
 from benchmarks.page.ratios import is_change
 
 
@@ -26,10 +26,7 @@ def main(revision: str, names: Sequence[str], repetitions: int, *, is_quick: boo
         git = ["git", "-C", str(ROOT), "worktree"]
         subprocess.run([*git, "add", "--quiet", "--detach", str(base), revision], check=True)
         try:
-            for part in PARTS:
-                argv = part.quick if is_quick else part.argv
-                if argv is None or (names and part.title not in names):
-                    continue
+            for part, argv in selected(names, is_quick=is_quick):
                 runs = {base / "src": [], ROOT / "src": []}  # type: dict[Path, list[dict[str, object]]]
                 for number in range(repetitions):
                     for source in list(runs)[:: 1 if number % 2 else -1]:

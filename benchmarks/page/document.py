@@ -50,7 +50,7 @@ def _pictures(names: Sequence[str]) -> str:
 
 
 def _part(part: Mapping[str, Any]) -> str:
-    plan = next(one for one in PARTS if one.title == part["title"])
+    plan = next(planned for planned in PARTS if planned.title == part["title"])
     busy = "" if part["was_idle"] else f" **The machine was busy: load up to {max(part['load']):.1f}.**"
     lines = [f"## {part['title']}\n", f"{plan.about} `{part['command']}`{busy}\n"]
     write = _table if plan.is_compared else _figures
@@ -61,11 +61,11 @@ def _part(part: Mapping[str, Any]) -> str:
 
 def _table(title: str, rows: Sequence[Mapping[str, Any]]) -> str:
     engines = list(dict.fromkeys(name for row in rows for name in row["values"]))
-    peers = [name for name in engines if any(one.peer == name for row in rows for one in ratios(row))]
+    peers = [name for name in engines if any(ratio.peer == name for row in rows for ratio in ratios(row))]
     head = [title, "", *engines, *(f"÷ {name}" for name in peers), ""]
     lines = ["| " + " | ".join(head) + " |", "|---" * 2 + "|---:" * (len(head) - 3) + "|---|"]
     for row in rows:
-        found = {one.peer: one.text() for one in ratios(row)}
+        by_peer = {ratio.peer: ratio.text() for ratio in ratios(row)}
         cells = [number(statistics.median(row["values"][name])) if name in row["values"] else "" for name in engines]
         word = verdict(row)
         lines.append(
@@ -75,7 +75,7 @@ def _table(title: str, rows: Sequence[Mapping[str, Any]]) -> str:
                     row["row"],
                     row["unit"],
                     *cells,
-                    *(found.get(name, "") for name in peers),
+                    *(by_peer.get(name, "") for name in peers),
                     f"**{word}**" if word == "behind" else word,
                 ]
             )

@@ -14,18 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.figures import load
-from benchmarks.page.plan import PARTS, Part
+from benchmarks.page.plan import Part, selected
 
 ROOT = Path(__file__).resolve().parents[2]
 MOST_LOAD = 0.5
 """Processes that want a core, for each core: above that, a repetition waits, and is marked if it waited in vain."""
 IDLE_SECONDS = 120.0
 """How long a repetition waits for an idle machine."""
-RUNNER = (
-    "import sys, runpy; from pathlib import Path; from benchmarks import figures; "
-    "before, file = figures.load(), Path(sys.argv.pop(1)); module = sys.argv[1]; sys.argv[:] = sys.argv[1:]; "
-    "runpy.run_module(module, run_name='__main__', alter_sys=True); figures.save(file, load_before=before)"
-)
 
 
 def wait_until_idle(seconds: float) -> bool:
@@ -50,7 +45,7 @@ def run_once(
     }
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "figures.json"
-        command = [sys.executable, "-c", RUNNER, str(file), module, *argv]
+        command = [sys.executable, "-m", "benchmarks.page.noting", str(file), module, *argv]
         done = subprocess.run(
             command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
         )
@@ -70,10 +65,7 @@ def measure(
     """All parts, or those with these titles. Returns the data of the page: for each part and row, the values of each
     repetition by engine, and the machine."""
     parts, machine = [], {}
-    for part in PARTS:
-        argv = part.quick if is_quick else part.argv
-        if argv is None or (names and part.title not in names):
-            continue
+    for part, argv in selected(names, is_quick=is_quick):
         reports = []
         for number in range(repetitions if part.is_repeated else 1):
             began = time.monotonic()

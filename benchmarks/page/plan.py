@@ -115,3 +115,9 @@ PARTS = (
     ),
     Part(title="Start", about="Fresh processes.", module="benchmarks.start", quick=()),
 )
+
+
+def selected(names: Sequence[str] = (), *, is_quick: bool) -> list[tuple[Part, Sequence[str]]]:
+    """The parts with these titles, or all, each with its arguments; of a quick run only those that have a quick way."""
+    wanted = [part for part in PARTS if not names or part.title in names]
+    return [(part, argv) for part in wanted for argv in [part.quick if is_quick else part.argv] if argv is not None]

@@ -45,8 +45,8 @@ def exactness(rows: Mapping[tuple[str, str], Any]) -> Bars:
     }
     bars = {}
     for title, tables in shown.items():
-        found = [rows[key] for key in ((f"Exactness: {table}", "entirely right") for table in tables) if key in rows]
-        bars |= {title: _values(found[0])} if found else {}
+        measured = [rows[key] for key in ((f"Exactness: {table}", "entirely right") for table in tables) if key in rows]
+        bars |= {title: _values(measured[0])} if measured else {}
     return bars
 
 
@@ -61,8 +61,8 @@ def speed(rows: Mapping[tuple[str, str], Any]) -> Bars:
 
 
 def tax(rows: Mapping[tuple[str, str], Any]) -> Bars:
-    found = [row for (table, _), row in rows.items() if table == "Tax of the demo model"]
-    bars = [(str(row["row"]), statistics.median(row["values"]["tax, nats"])) for row in found]
+    forms = [row for (table, _), row in rows.items() if table == "Tax of the demo model"]
+    bars = [(str(row["row"]), statistics.median(row["values"]["tax, nats"])) for row in forms]
     return {"the demo model": bars} if bars else {}
 
 

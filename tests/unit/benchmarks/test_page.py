@@ -98,10 +98,13 @@ def test_repetitions_are_joined_by_row_and_a_row_that_one_lacks_is_left_out() ->
 
 
 def test_a_benchmark_runs_in_its_own_process_and_gives_what_it_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measure, "load", lambda: 0.0)
     report = measure.run_once("tests.unit.benchmarks.noting", ["12"])
     (figure,) = report["figures"]
     assert figure["values"] == {"Espalier": 12.0, "another": 1.0}
-    assert report["was_idle"] in (True, False)
+    assert report["was_idle"]
+    monkeypatch.setattr(measure, "load", lambda: 1_000.0)
+    assert not measure.run_once("tests.unit.benchmarks.noting", ["12"])["was_idle"]
     with pytest.raises(RuntimeError, match="no such number"):
         measure.run_once("tests.unit.benchmarks.noting", ["x"])
 
