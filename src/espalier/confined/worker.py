@@ -15,10 +15,10 @@ import resource
 import signal
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from espalier.confined import frames
+from espalier.memory import resident_bytes
 from espalier.registry import imported
 from espalier.time_limit import OutOfTime, time_limit
 
@@ -46,7 +46,7 @@ def main() -> None:
     _limit(resource.RLIMIT_AS, int(sys.argv[1]))
     replies.write(frames.packed({"ready": True}))
     replies.flush()
-    resident = _resident()
+    resident = resident_bytes() or 0
     while True:
         try:
             call = frames.read(calls)
@@ -60,9 +60,9 @@ def main() -> None:
             return
         if is_last:
             return
-        if _resident() > resident + TIDY:
+        if (resident_bytes() or 0) > resident + TIDY:
             _give_back()
-            resident = max(resident, _resident())
+            resident = max(resident, resident_bytes() or 0)
 
 
 def _give_back() -> None:
@@ -95,16 +95,8 @@ def _answer_call(call: dict[str, Any]) -> tuple[dict[str, Any], bool]:
         reply = {"error": f"{type(error).__name__}: {error}"[:500]}
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
-    is_last = is_last or _resident() > LARGE
+    is_last = is_last or (resident_bytes() or 0) > LARGE
     return reply | {"cpu": _cpu() - began, "is_last": is_last}, is_last
-
-
-def _resident() -> int:
-    """Bytes of memory now; 0 where the system does not say. `ru_maxrss` begins with the memory of the parent."""
-    try:
-        return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError, IndexError):
-        return 0
 
 
 def _cpu() -> float:

@@ -8,8 +8,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from mmap import PAGESIZE
-from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
 from espalier.automata.languages.dfa import Dfa
@@ -29,6 +27,7 @@ from espalier.constraints.unique.string_matcher import CompiledUniqueStrings
 from espalier.errors import InputError, SpecError, UnknownName
 from espalier.grammar.ast import Grammar
 from espalier.json_record import FIRST, INTERNAL, JsonRecord, in_json
+from espalier.memory import resident_bytes
 from espalier.schema.contract import Contract, ContractEntry
 from espalier.schema.lint.engine_contract import OURS, engine_contract
 from espalier.schema.lint.engine_limits import ENGINES
@@ -197,11 +196,11 @@ def _measure(
     clock: Callable[[], float],
 ) -> tuple[Compiled, CompileCost]:
     compiler.compile(JsonSchema({"type": "null"})).matcher().mask()  # reads the vocabulary
-    before = _resident()
+    before = resident_bytes()
     start = clock()
     compiled = build(lowered, compiler)
     seconds = clock() - start
-    after = _resident()
+    after = resident_bytes()
     automaton = _automaton(compiled)
     if automaton is not None:
         compiler.compile(SMALL).matcher().mask()  # compiles the kernels
@@ -250,15 +249,6 @@ def table_bytes(automaton: Dfa | Network) -> int:
         return automaton.classes.nbytes + automaton.table.nbytes + automaton.accepting.nbytes
     lists: Iterable[Iterable[Sequence[Any]]] = (*automaton.moves, *automaton.calls)
     return automaton.classes.nbytes + automaton.which.nbytes + 8 * sum(len(pair) for row in lists for pair in row)
-
-
-def _resident() -> int | None:
-    """Resident memory of the process in bytes; None where the system does not report it."""
-    try:
-        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-    except (OSError, ValueError, IndexError):
-        return None
-    return pages * PAGESIZE
 
 
 def _marks(spec: JsonSchema, compiler: Compiler) -> tuple[str, str]:

@@ -15,13 +15,12 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 from espalier.constraints.cache import ConstraintCache
+from espalier.memory import resident_bytes
 from espalier.server.process.pools import Pools
 
 LOOK_SECONDS = 3.0
-PAGE_BYTES = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 THRESHOLDS = (10_000, 5, 1_000_000)
 """Collections of all objects are not made by themselves."""
 DUE, OVERDUE, LAST = 20, 200, 800
@@ -95,7 +94,7 @@ async def memory_returned(
 
     async def keep() -> None:
         collected, trimmed, waited, rested, objects = 0, 0, 0.0, 0, Objects()
-        left = _resident_bytes()
+        left = resident_bytes() or 0
         made = -1
         while True:
             await asyncio.sleep(LOOK_SECONDS)
@@ -104,7 +103,7 @@ async def memory_returned(
             rested = rested + 1 if made == before else 0
             ended = pools.ended_long
             takes, has_ended = objects.seconds(), ended != collected
-            is_full = _resident_bytes() - left > GROWN_BYTES
+            is_full = (resident_bytes() or 0) - left > GROWN_BYTES
             if constraints is not None:
                 await asyncio.to_thread(constraints.measure)
                 is_full = is_full or constraints.has_much_garbage
@@ -120,7 +119,7 @@ async def memory_returned(
                 trimmed = ended
                 await asyncio.to_thread(_return_memory)
             if due:
-                left = _resident_bytes()
+                left = resident_bytes() or 0
 
     task = asyncio.create_task(keep())
     try:
@@ -129,14 +128,6 @@ async def memory_returned(
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
-
-
-def _resident_bytes() -> int:
-    """Memory that the process holds; 0 where the system does not say."""
-    try:
-        return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * PAGE_BYTES
-    except OSError:  # not Linux
-        return 0
 
 
 def _return_memory() -> None:
