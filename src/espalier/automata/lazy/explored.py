@@ -7,7 +7,7 @@ once, when it is asked for. It knows no stacks and no vocabulary.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Collection, Hashable, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 from espalier.automata.languages.fragment import disjoint
@@ -198,8 +198,7 @@ class LazyStates:
                         alone[after] = alone.get(after, 0) | members
                 place.edges = [(members, after) for after, members in alone.items()]
                 place.is_met = True
-                if self.is_shared and not place.final and place in alone:
-                    place.loops = bytes(bytes_in(alone[place]))
+                self._note_loops(place, alone)
                 return
             by_mask: dict[ByteSet, set[LazyItem]] = {}
             for item in place.core:
@@ -217,8 +216,12 @@ class LazyStates:
             # Items come in no order; what is numbered after edges is the same in every process.
             place.edges = sorted([(members, after) for after, members in joined.items()], key=lowest)
             place.is_met = True
-            if self.is_shared and not place.final and place in joined:
-                place.loops = bytes(bytes_in(joined[place]))
+            self._note_loops(place, joined)
+
+    def _note_loops(self, place: LazyState, after: Mapping[LazyState, ByteSet]) -> None:
+        """after: the bytes that lead to each position after this one."""
+        if self.is_shared and not place.final and place in after:
+            place.loops = bytes(bytes_in(after[place]))
 
     def call(self, place: LazyState) -> None:
         """Work out which rules begin at a position."""

@@ -20,35 +20,38 @@ def follow(
     beginnings, how many of these are all of it, and the node at which it ends, -1 for none."""
     count, whole = 0, 0
     for k in range(word.shape[0]):
-        child = -1
-        if node < 0:
-            for r in range(heads.shape[0]):
-                if heads[r, 1] == word[k]:
-                    child = heads[r, 0]
-                    break
-        else:
-            child = _child(trie, node, word[k])
+        child = _child(trie, heads, node, word[k])
         if child < 0:
             return count, 0, -1
         node, whole = child, count
         for token in ids[trie[child, FIRST] : trie[child + 1, FIRST]]:
             tokens[count] = token
             count += 1
-    if last == 256:
-        if node + 1 == trie[node, SKIP]:
-            return count, count - whole, -1
-    elif last >= 0 and _child(trie, node, last) < 0:
-        return count, count - whole, -1
-    return count, count - whole, node
+    return count, count - whole, node if _goes_on(trie, heads, node, last) else -1
 
 
 @kernel()
-def _child(trie: Array, node: int, byte: int) -> int:
-    """The child of a node for a byte, -1 for none."""
+def _child(trie: Array, heads: Array, node: int, byte: int) -> int:
+    """The child of a node, -1 for the root, for a byte; -1 for none."""
+    if node < 0:
+        child = -1
+        for r in range(heads.shape[0]):
+            if heads[r, 1] == byte:
+                child = heads[r, 0]
+                break
+        return child
     at, past = node + 1, trie[node, SKIP]
     while at < past and trie[at, PLACE] & 255 < byte:
         at = trie[at, SKIP]
     return at if at < past and trie[at, PLACE] & 255 == byte else -1
+
+
+@kernel()
+def _goes_on(trie: Array, heads: Array, node: int, last: int) -> bool:
+    """Whether a token goes on below a node with the byte `last`, with any for 256; below 0 nothing is asked for."""
+    if last == 256:
+        return bool(node + 1 < trie[node, SKIP])
+    return last < 0 or _child(trie, heads, node, last) >= 0
 
 
 @kernel((I32_ROWS, I32_ROWS, I32, BYTES, I32, I32, I32, INT, I32, U32, I32, I32))
@@ -90,15 +93,7 @@ def spell(
                 matched = min(matched, common)
             failed = False
             while matched < size:
-                byte, node = data[begin + matched], path[matched]
-                child = -1
-                if node < 0:
-                    for r in range(heads.shape[0]):
-                        if heads[r, 1] == byte:
-                            child = heads[r, 0]
-                            break
-                else:
-                    child = _child(trie, node, byte)
+                child = _child(trie, heads, path[matched], data[begin + matched])
                 if child < 0:
                     failed = True
                     break
@@ -106,12 +101,7 @@ def spell(
                 path[matched] = child
                 for token in ids[trie[child, FIRST] : trie[child + 1, FIRST]]:
                     bits[token >> 5] |= 1 << (token & 31)
-            if failed or path[size] < 0:
-                continue
-            if last == 256:
-                if path[size] + 1 == trie[path[size], SKIP]:
-                    continue
-            elif last >= 0 and _child(trie, path[size], last) < 0:
+            if failed or path[size] < 0 or not _goes_on(trie, heads, path[size], last):
                 continue
             if count == found_nodes.shape[0]:
                 return -1
