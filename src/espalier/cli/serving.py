@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from espalier.errors import EspalierError, InputError
-from espalier.server.settings import ServerSettings, keep_limits
+from espalier.server.settings import ServerSettings
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -54,10 +54,7 @@ def describe_traces(settings: ServerSettings) -> str:
 
 def retention_words(settings: ServerSettings) -> str:
     """How long traces are kept."""
-    days = settings.retention_days
-    seconds, rows = None if days is None else days * DAY, settings.retention_rows
-    if settings.keep_traces is not None:
-        seconds, rows = keep_limits(settings.keep_traces)
+    seconds, rows = settings.trace_limits
     age = [] if seconds is None else [f"{seconds / DAY:g} days" if seconds >= DAY else f"{seconds / 3600:.3g} h"]
     number = [] if rows is None else [f"at most {rows:,}"]
     return ", ".join([*age, *number]) or "forever"

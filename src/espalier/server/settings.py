@@ -43,6 +43,12 @@ AGE_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 FOREVER = "forever"
 
 
+def read_age(text: str) -> float | None:
+    """The seconds of an age such as 7d, 12h or 90m; None for what is none."""
+    age = re.fullmatch(r"(\d{1,9}(?:\.\d+)?)([smhdw])", text)
+    return None if age is None else float(age[1]) * AGE_UNITS[age[2]]
+
+
 def keep_limits(text: str) -> tuple[float | None, int | None]:
     """The greatest age in seconds and the greatest number that `KEEP_TRACES` says, None for no limit. Raises ValueError
     for what is neither."""
@@ -50,9 +56,9 @@ def keep_limits(text: str) -> tuple[float | None, int | None]:
     count: int | None = None
     parts = [] if text.strip().lower() == FOREVER else re.split(r"[,|]", text)
     for part in (part.strip() for part in parts):
-        age = re.fullmatch(r"(\d{1,9}(?:\.\d+)?)([smhdw])", part)
-        if age is not None and seconds is None and float(age[1]) > 0:
-            seconds = float(age[1]) * AGE_UNITS[age[2]]
+        age = read_age(part)
+        if age is not None and seconds is None and age > 0:
+            seconds = age
         elif re.fullmatch(r"[1-9]\d{0,11}", part) and count is None:
             count = int(part)
         else:
@@ -286,6 +292,17 @@ class ServerSettings:
     log_content: Annotated[bool, Field("Whether prompts and answers are logged, at DEBUG.")] = False
     metrics_public: Annotated[bool, Field("Whether /metrics needs no key.")] = False
     otel: Annotated[bool, Field("Whether OpenTelemetry spans are sent.")] = False
+
+    @property
+    def usual_limits(self) -> tuple[float | None, int | None]:
+        """RETENTION_DAYS in seconds, and RETENTION_ROWS; None for no limit."""
+        days = self.retention_days
+        return None if days is None else days * AGE_UNITS["d"], self.retention_rows
+
+    @property
+    def trace_limits(self) -> tuple[float | None, int | None]:
+        """The same for traces, which may have limits of their own, KEEP_TRACES."""
+        return self.usual_limits if self.keep_traces is None else keep_limits(self.keep_traces)
 
     def __post_init__(self) -> None:
         for name, entry in FIELDS.items():

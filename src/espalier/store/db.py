@@ -165,17 +165,16 @@ def open_database(url: str | None = None, *, environ: Mapping[str, str] | None =
 
 def open_memory() -> Database:
     """A SQLite database in memory, gone when it is closed. Its one connection is used by one transaction at a time."""
-    engine = create_engine(
-        "sqlite://",
-        hide_parameters=True,
-        poolclass=QueuePool,
-        pool_size=1,
-        max_overflow=0,
-        connect_args={"check_same_thread": False},
-    )
+    return Database(_sqlite_engine("sqlite://", poolclass=QueuePool, pool_size=1, max_overflow=0))
+
+
+def _sqlite_engine(url: URL | str, **options: Any) -> Engine:
+    """An engine whose connections have our settings. It opens nothing yet."""
+    connecting = {"timeout": BUSY_SECONDS, "check_same_thread": False}
+    engine = create_engine(url, hide_parameters=True, connect_args=connecting, **options)
     event.listen(engine, "connect", _on_sqlite_connect)
     event.listen(engine, "begin", _on_sqlite_begin)
-    return Database(engine)
+    return engine
 
 
 def default_url(environ: Mapping[str, str]) -> URL:
@@ -203,11 +202,7 @@ def _parse(url: str) -> URL:
 def _open_sqlite(url: URL, *, makes_folder: bool) -> Database:
     path = Path(url.database or "")
     _make_file(path, makes_folder=makes_folder)
-    engine = create_engine(
-        url, hide_parameters=True, connect_args={"timeout": BUSY_SECONDS, "check_same_thread": False}
-    )
-    event.listen(engine, "connect", _on_sqlite_connect)
-    event.listen(engine, "begin", _on_sqlite_begin)
+    engine = _sqlite_engine(url)
     database = Database(engine)
     try:
         with typed(database.shown):

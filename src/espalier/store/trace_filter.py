@@ -4,10 +4,11 @@ database: `trace_conditions.py` does."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 PREFIX = "trc"
 Verdict = Literal["valid", "invalid", "unknown", "flagged"]
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,7 +29,7 @@ S = TypeVar("S", bound=Any)
 """A store."""
 
 
-class QueuedRow(NamedTuple):
+class RowTask(NamedTuple):
     make: Callable[[], Mapping[str, Any]]
     written: Future[str]
 
@@ -58,7 +58,7 @@ class RowWriter(Generic[S]):
     ) -> None:
         self.tell = tell
         self._open, self._save, self._what = open_store, save, what
-        self._waiting: queue.Queue[QueuedRow | None] = queue.Queue(most_waiting)
+        self._waiting: queue.Queue[RowTask | None] = queue.Queue(most_waiting)
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
         self._tells_all, self._closes = tells_all, closes
@@ -92,7 +92,7 @@ class RowWriter(Generic[S]):
                 self._thread.start()
                 atexit.register(self.close)
             try:  # before the lock is free: after the end that `close` puts, nobody reads it
-                self._waiting.put_nowait(QueuedRow(make, written))
+                self._waiting.put_nowait(RowTask(make, written))
             except queue.Full:
                 self._fail(f"{self._waiting.maxsize} rows wait to be written", written)
         return written
@@ -116,19 +116,19 @@ class RowWriter(Generic[S]):
 
     def _run(self) -> None:
         store: S | None = None
-        while (queued := self._waiting.get()) is not None:
+        while (task := self._waiting.get()) is not None:
             self._began = time.monotonic()
             try:
                 if store is None:
                     store = self._open()
-                queued.written.set_result(self._write(store, queued.make))
+                task.written.set_result(self._write(store, task.make))
             except EspalierError as error:
-                self._fail(error.message, queued.written)
+                self._fail(error.message, task.written)
             except Exception as error:  # noqa: BLE001  # whatever it is, it must not end the thread unsaid
-                self._fail(f"{type(error).__name__}: {error}", queued.written)
+                self._fail(f"{type(error).__name__}: {error}", task.written)
             finally:
                 self._began = None
-            del queued  # what it holds may be large, and the next one may be long in coming
+            del task  # what it holds may be large, and the next one may be long in coming
         if store is not None and self._closes:
             store.close()
 

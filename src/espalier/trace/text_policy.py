@@ -1,7 +1,8 @@
 """Leaves the texts out of a trace that is to be stored without them: prompt, output, and what quotes either.
 
-A trace without texts has its sums only, since its steps spell the output token by token. What is kept is listed here,
-so that a field which is added to traces, or by other tools, is left out until it is listed. It knows no store.
+A trace without texts has its sums only, since its steps spell the output token by token. What is kept of the metadata
+is listed here, so that a field which is added to it, or by other tools, is left out until it is listed. A summary has
+figures and names of rules; a text that it gets is to be left out here. It knows no store.
 """
 
 from __future__ import annotations

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from datetime import datetime
 
 from espalier.errors import InputError
-from espalier.server.settings import AGE_UNITS
+from espalier.server.settings import read_age
 
 
 def read_since(text: str, now: float, *, flag: str = "since") -> float:
     """Unix seconds of a date, a local time, or an age before now. Raises InputError."""
-    age = re.fullmatch(r"(\d{1,9}(?:\.\d+)?)([smhdw])", text.strip())
+    age = read_age(text.strip())
     if age is not None:
-        return now - float(age[1]) * AGE_UNITS[age[2]]
+        return now - age
     try:
         return datetime.fromisoformat(text.strip()).timestamp()
     except (ValueError, OverflowError) as error:

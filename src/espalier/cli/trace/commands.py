@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated, get_args
+from typing import Annotated
 
 import typer
 
@@ -16,7 +16,7 @@ from espalier.cli.trace import replay as trace_replay
 from espalier.cli.trace import show as trace_show
 from espalier.cli.trace.read import DatabaseUrl, SourceFlags, TraceArgument, read_trace
 from espalier.errors import InputError, UnknownName
-from espalier.store.trace_filter import Verdict
+from espalier.store.trace_filter import VERDICTS
 from espalier.trace import page
 from espalier.trace.files import write_text
 from espalier.trace.foreign.merge import CombinedTrace, check_target, estimate, merge_files, read_bytes, save, text_of
@@ -30,7 +30,6 @@ app = sub_app("Show traces, rejection logs and server replies; merge, compare an
 app.command("replay", short_help="Replay a run, as it was or with changes.")(trace_replay.replay_command)
 app.command("diff", short_help="Compare two traces: first difference and costs.")(trace_replay.diff_command)
 
-VERDICTS = get_args(Verdict)
 DEFAULT_OUT = "combined_output.json"
 """The same name as in the rejection tracer's own script."""
 AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]

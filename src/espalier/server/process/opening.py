@@ -51,7 +51,7 @@ from espalier.server.process.named_stores import NamedStores
 from espalier.server.process.pools import Pools, make_pools
 from espalier.server.process.prebuild import Prebuild, checked_lists, prebuilding
 from espalier.server.process.state import Process
-from espalier.server.settings import ServerSettings, keep_limits
+from espalier.server.settings import ServerSettings
 from espalier.store.batches.open import BatchStore, default_folder
 from espalier.store.batches.quota import ResultQuota, UploadQuota
 from espalier.store.counters import StoredCounters
@@ -67,7 +67,6 @@ REJECTION = "rejection"
 """The default strategy while a rejection log is written: other strategies would leave the log empty."""
 USUAL_STRATEGY = "mask"
 RETENTION_SECONDS = 300.0
-DAY = 86_400.0
 SWITCH_SECONDS = 0.0002
 """How long a thread may keep the interpreter lock from the one that runs the model, which gives it back very often."""
 log = logging.getLogger(__name__)
@@ -263,8 +262,8 @@ async def open_kept_store(stack: AsyncExitStack, settings: ServerSettings) -> St
 
 @asynccontextmanager
 async def _retention(store: Store, settings: ServerSettings) -> AsyncIterator[None]:
-    seconds = None if settings.retention_days is None else settings.retention_days * DAY
-    limits = Limits(seconds=seconds, rows=settings.retention_rows)
+    seconds, rows = settings.usual_limits
+    limits = Limits(seconds=seconds, rows=rows)
     retention = store.retention(limits, traces=trace_limits(settings))
     task = asyncio.create_task(keep(retention, every=RETENTION_SECONDS))
     try:
@@ -275,11 +274,9 @@ async def _retention(store: Store, settings: ServerSettings) -> AsyncIterator[No
             await task
 
 
-def trace_limits(settings: ServerSettings) -> Limits | None:
-    """KEEP_TRACES; None: traces have the limits of everything else."""
-    if settings.keep_traces is None:
-        return None
-    seconds, rows = keep_limits(settings.keep_traces)
+def trace_limits(settings: ServerSettings) -> Limits:
+    """The limits of traces, in the store and in the proxy's files."""
+    seconds, rows = settings.trace_limits
     return Limits(seconds=seconds, rows=rows)
 
 

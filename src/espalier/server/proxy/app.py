@@ -24,11 +24,11 @@ from espalier.server.http.query import check_query
 from espalier.server.observe import logs
 from espalier.server.ports import Gate, TraceStore
 from espalier.server.process.deps import caller_of, request_id_of
-from espalier.server.process.opening import open_gate, open_kept_store
+from espalier.server.process.opening import open_gate, open_kept_store, trace_limits
 from espalier.server.process.pools import make_pools
 from espalier.server.proxy.exchange import ProxyExchange, Tracer, pass_only
 from espalier.server.proxy.forward import IncomingRequest, Outgoing, Upstream, make_client
-from espalier.server.proxy.keeping import MemoryStore, TraceKeeper, file_limits
+from espalier.server.proxy.keeping import MemoryStore, TraceKeeper
 from espalier.server.proxy.log.auto import auto_mode
 from espalier.server.proxy.log.mode import log_mode
 from espalier.server.proxy.playground import Playground, playground
@@ -122,7 +122,7 @@ async def _open_process(
         pools=pools,
         store=traces,
         upstream=upstream,
-        keeper=TraceKeeper(traces, proxy.output_dir, limits=file_limits(settings), texts=settings.trace_texts),
+        keeper=TraceKeeper(traces, proxy.output_dir, limits=trace_limits(settings), texts=settings.trace_texts),
     )
 
 

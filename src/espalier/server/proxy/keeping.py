@@ -23,8 +23,6 @@ from pydantic_core import PydanticSerializationError, to_json
 
 from espalier.errors import EspalierError, OutputError
 from espalier.server.ports import TraceStore
-from espalier.server.process.opening import trace_limits
-from espalier.server.settings import ServerSettings
 from espalier.store import migrate
 from espalier.store.db import open_memory
 from espalier.store.open import Store
@@ -55,13 +53,6 @@ class MemoryStore(Store):
         trace_id = super().save_trace(trace, **more)
         self._keeping.run()
         return trace_id
-
-
-def file_limits(settings: ServerSettings) -> Limits:
-    """KEEP_TRACES, or RETENTION_DAYS and RETENTION_ROWS, for files."""
-    days = settings.retention_days
-    usual = Limits(seconds=None if days is None else days * 86_400, rows=settings.retention_rows)
-    return trace_limits(settings) or usual
 
 
 class TraceKeeper:

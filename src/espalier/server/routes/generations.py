@@ -5,9 +5,9 @@ A caller sees its own logs only; another caller's log is 404, like one that does
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
@@ -16,7 +16,7 @@ from espalier.server.http.errors import NotFound, documented
 from espalier.server.http.query import AFTER, limit_of, limit_parameter, number_of, parameter, query_of
 from espalier.server.http.wire import JsonResponse, to_bytes_by_parts
 from espalier.server.ports import Caller, LogStore
-from espalier.server.routes.stored import PRIVATE, from_store
+from espalier.server.routes.stored import PRIVATE, from_store, page_bytes, stored_row
 from espalier.server.routes.trace_list import LIMIT, MAX_LIMIT
 from espalier.store.generations import GenerationFilter
 
@@ -52,9 +52,7 @@ async def list_logs(request: Request) -> Response:
 
     def work(store: LogStore, caller: Caller) -> bytes:
         rows = store.generations(wanted(caller=caller.sees), limit=limit + 1)
-        shown = [_list_row(row, caller) for row in rows[:limit]]
-        last = shown[-1]["id"] if shown else None
-        return to_bytes_by_parts({"object": "list", "data": shown, "has_more": len(rows) > limit, "last_id": last})
+        return page_bytes(rows, caller, "log", limit=limit)
 
     return JsonResponse(await _from_store(request, work), headers=PRIVATE)
 
@@ -67,7 +65,8 @@ async def get_log(request: Request, log_id: str) -> Response:
         row = store.generation(log_id, caller=caller.sees)
         if row is None:
             raise NotFound("there is no such log", field="log_id")
-        return to_bytes_by_parts(_list_row(row, caller), is_ascii=True)  # a lone surrogate in a text is an escape
+        # ASCII, so that a lone surrogate in a text is an escape.
+        return to_bytes_by_parts(stored_row(row, caller, "log"), is_ascii=True)
 
     return JsonResponse(await _from_store(request, work), headers=PRIVATE)
 
@@ -81,9 +80,3 @@ async def _from_store(request: Request, work: Callable[[LogStore, Caller], T]) -
         none="generations are not logged here",
         hint="set STORE_GENERATIONS=figures or content",
     )
-
-
-def _list_row(row: Mapping[str, Any], caller: Caller) -> dict[str, Any]:
-    """A row; whose it is stands there for an admin, who sees everybody's."""
-    hidden = ("id",) if caller.is_admin else ("id", "caller")
-    return {"id": row["id"], "object": "log", **{name: row[name] for name in row if name not in hidden}}

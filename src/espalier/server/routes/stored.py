@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from fastapi import Request
 
 from espalier.server.http.errors import NotFound
+from espalier.server.http.wire import to_bytes_by_parts
 from espalier.server.ports import Caller, TraceStore
 from espalier.server.process.deps import admitted, while_connected
 from espalier.server.process.state import Process
@@ -41,6 +42,19 @@ async def from_store(
 async def from_trace_store(request: Request, work: Callable[[TraceStore, Caller], T]) -> T:
     """What the work gets from the store of traces. Raises what `from_store` raises."""
     return await from_store(request, lambda process: process.store, work, none=NO_TRACES, hint=TRACES_HINT)
+
+
+def stored_row(row: Mapping[str, Any], caller: Caller, kind: str) -> dict[str, Any]:
+    """A row as replies have it; whose it is stands there for an admin, who sees everybody's. kind: its `object`."""
+    hidden = ("id",) if caller.is_admin else ("id", "caller")
+    return {"id": row["id"], "object": kind, **{name: row[name] for name in row if name not in hidden}}
+
+
+def page_bytes(rows: Sequence[Mapping[str, Any]], caller: Caller, kind: str, *, limit: int) -> bytes:
+    """A cursor list of up to `limit` of the rows, which are one more if there are more, as JSON."""
+    shown = [stored_row(row, caller, kind) for row in rows[:limit]]
+    last = shown[-1]["id"] if shown else None
+    return to_bytes_by_parts({"object": "list", "data": shown, "has_more": len(rows) > limit, "last_id": last})
 
 
 def no_traces() -> NotFound:

@@ -5,25 +5,23 @@ A caller sees its own traces only, unless its key is an admin's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cache, partial
-from typing import Any, get_args
+from typing import Any
 
 from fastapi import APIRouter, Request
 from starlette.responses import HTMLResponse, Response
 
 from espalier.server.http.errors import documented
 from espalier.server.http.query import AFTER, choice_of, limit_of, limit_parameter, number_of, parameter, query_of
-from espalier.server.http.wire import JsonResponse, to_bytes_by_parts
+from espalier.server.http.wire import JsonResponse
 from espalier.server.ports import Caller, TraceStore
 from espalier.server.process.deps import count_public
-from espalier.server.routes.stored import PRIVATE, from_trace_store
-from espalier.store.trace_filter import TraceFilter, Verdict
+from espalier.server.routes.stored import PRIVATE, from_trace_store, page_bytes
+from espalier.store.trace_filter import VERDICTS, TraceFilter
 from espalier.trace import list_page
 
 LIMIT, MAX_LIMIT = 20, 100
 STATUSES = (400, 401, 404, 429, 500, 503)
-VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 LIST_PARAMETERS = query_of(
     limit_parameter(default=LIMIT, most=MAX_LIMIT),
     AFTER,
@@ -72,17 +70,9 @@ async def list_traces(request: Request) -> Response:
 
     def work(store: TraceStore, caller: Caller) -> bytes:
         rows = store.traces(wanted(caller=caller.sees), limit=limit + 1)
-        shown = [list_row(row, caller) for row in rows[:limit]]
-        last = shown[-1]["id"] if shown else None
-        return to_bytes_by_parts({"object": "list", "data": shown, "has_more": len(rows) > limit, "last_id": last})
+        return page_bytes(rows, caller, "trace", limit=limit)
 
     return JsonResponse(await from_trace_store(request, work), headers={**PRIVATE, "vary": "accept"})
-
-
-def list_row(row: Mapping[str, Any], caller: Caller) -> dict[str, Any]:
-    """A row of the list; whose it is stands there for an admin, who sees everybody's."""
-    hidden = ("id",) if caller.is_admin else ("id", "caller")
-    return {"id": row["id"], "object": "trace", **{name: row[name] for name in row if name not in hidden}}
 
 
 def _page(request: Request) -> Response:
