@@ -29,6 +29,7 @@ def spans(spec: Safety, text: str) -> list[tuple[int, int]]:
         ("aa", "aaaaa", [(0, 2), (2, 4)]),
         ("abab", "ababab", [(0, 4)]),
         ("aba", "abaaba", [(0, 3), (3, 6)]),
+        ("aaa", "aaaaaa", [(0, 3), (3, 6)]),  # the second begins within a match that overlaps the first
         ("a", "aaa", [(0, 1), (1, 2), (2, 3)]),
         ("a", "", []),
         ("ab", "xab", [(1, 3)]),

@@ -112,10 +112,11 @@ def _matches(pattern: re.Pattern[str], text: str) -> Iterator[tuple[int, int]]:
     at = reported = 0
     while at <= len(text) and (match := pattern.search(text, at)) is not None:
         start, end = match.span("match")
+        at = match.start() + 1
         if start >= reported:
             reported = end
             yield start, end
-        at = max(match.start() + 1, end - 1)  # the context before the next one may be the last character of this one
+            at = max(at, end - 1)  # the context before the next one may be the last character of this one
 
 
 @lru_cache(maxsize=256)
