@@ -19,6 +19,7 @@ BENCHMARKS = {
     "exactness": "benchmarks.exactness",
     "tax": "benchmarks.tax",
     "word lists": "benchmarks.constraints.wordlists",
+    "unique items": "benchmarks.constraints.unique",
     "compositions": "benchmarks.constraints.compositions",
     "safety": "benchmarks.safety",
     "safety rates": "benchmarks.safety_rates",

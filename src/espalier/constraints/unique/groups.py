@@ -7,6 +7,7 @@ group may do is worked out once for a state. It knows no text.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from espalier.automata.masks.cache import ByteCache
 from espalier.automata.masks.machine import Landings, Machine, State
 from espalier.constraints.unique.endings import ANYTHING, ending_of
-from espalier.constraints.unique.room import ItemRoom, find_room
+from espalier.constraints.unique.room import ENDLESS, ItemRoom, find_room
 from espalier.constraints.unique.structure import Marks, StructuralTokens
 from espalier.constraints.unique.tracker import ESCAPE, OPENS, QUOTE
 from espalier.constraints.watching import OpenItem, Tracker
@@ -48,6 +49,38 @@ class TokenGroup(NamedTuple):
     following: ItemRoom = ItemRoom()
 
 
+class StateGroups(NamedTuple):
+    """The groups of a state, by what each might do to the open item."""
+
+    #: They do not end it.
+    staying: tuple[TokenGroup, ...]
+    #: They might end it.
+    ending: tuple[TokenGroup, ...]
+    #: Those of `ending` that might begin another one then.
+    going_on: tuple[TokenGroup, ...]
+    #: Some make the open string longer before they end it.
+    ends_strings: bool
+    #: What the open item may become after each of `staying`, at least.
+    room: ItemRoom
+    #: Bytes of the longest token of `staying` that makes a number longer.
+    longest: int
+
+
+def _by_deed(groups: tuple[TokenGroup, ...]) -> StateGroups:
+    staying = tuple(group for group in groups if not group.may_end and not group.may_go_on)
+    return StateGroups(
+        staying=staying,
+        ending=tuple(group for group in groups if group.may_end or group.may_go_on),
+        going_on=tuple(group for group in groups if group.may_go_on),
+        ends_strings=any(group.ends_with is not None and group.tail is not None for group in groups),
+        room=ItemRoom(
+            min((group.room.values for group in staying), default=ENDLESS),
+            is_number=any(group.room.is_number for group in staying),
+        ),
+        longest=max((group.longest for group in staying), default=0),
+    )
+
+
 class TokenGroups:
     """The groups of one automaton's states. plainest: the completion of fewest bytes of a state. text_of: a token's
     bytes in the text. Thread-safe: what is kept is only ever added."""
@@ -62,17 +95,18 @@ class TokenGroups:
     ) -> None:
         self._machine, self._tracker, self._tokens = machine, tracker, tokens
         self._plainest, self._text_of = plainest, text_of
-        self._groups: ByteCache[Hashable, tuple[TokenGroup, ...]] = ByteCache(GROUPS_BYTES)
+        self._groups: ByteCache[Hashable, StateGroups] = ByteCache(GROUPS_BYTES)
         self._rooms: dict[tuple[State, int, bool, bool], ItemRoom] = {}
 
-    def of(self, state: State, item: OpenItem | None, *, in_string: bool) -> tuple[TokenGroup, ...]:
+    def of(self, state: State, item: OpenItem | None, *, in_string: bool) -> StateGroups:
         """The tokens that the automaton allows in a state. item: the open item, None where room is of no use."""
-        kind = (state, in_string, -1 if item is None else min(item.depth, MOST_DEPTH))
+        kind = (state, in_string, None if item is None else (min(item.depth, MOST_DEPTH), item.is_escaped))
         groups = self._groups.get(kind)
         if groups is None:
             landings = self._machine.landings(state)
-            groups = tuple(self._grouped(landings, item, in_string=in_string))
-            self._groups.put(kind, groups, landings.ids.nbytes + GROUP_BYTES * len(groups))
+            some = tuple(self._grouped(landings, item, in_string=in_string))
+            groups = _by_deed(some)
+            self._groups.put(kind, groups, landings.ids.nbytes + GROUP_BYTES * len(some))
         return groups
 
     def _grouped(self, landings: Landings, item: OpenItem | None, *, in_string: bool) -> Iterator[TokenGroup]:
@@ -89,7 +123,9 @@ class TokenGroups:
                     room = self.room_after(int(ids[0]), state, item)
                 longest = max(len(self._text_of(token)) for token in ids.tolist()) if room.is_number else 0
                 plain = TokenGroup(state, ids, None, room, longest, may_end=may_end, may_go_on=may_go_on)
-                knows_ends = may_end and item is not None and not item.depth and not self._tracker.is_nested
+                knows_ends = (
+                    may_end and item is not None and not (item.depth or item.is_escaped) and not self._tracker.is_nested
+                )
                 if in_string:
                     tails = tokens.tail[ids]
                     for tail in np.unique(tails).tolist():
@@ -128,8 +164,9 @@ class TokenGroups:
             more |= Marks.EXPONENT
         if not item.depth:
             more |= Marks.COMMA | Marks.ENDS_STRING
-        goes_on = self._tokens.marked(ids, more, in_string=in_string)
-        return goes_on | self._tokens.marked(ids, Marks.CLOSES, in_string=in_string), goes_on
+        marked = partial(self._tokens.marked, ids, in_string=in_string, is_escaped=item.is_escaped)
+        goes_on = marked(more)
+        return goes_on | marked(Marks.CLOSES), goes_on
 
     def room_after(self, token: int, state: State, item: OpenItem) -> ItemRoom:
         """What the open item may become after a token that does not end it."""

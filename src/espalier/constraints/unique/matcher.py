@@ -7,7 +7,7 @@ one. `search.py` finds these completions, `tracker.py` follows the items.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -18,11 +18,11 @@ from espalier.automata.reasons.blame import Blame
 from espalier.automata.reasons.describe import quoted
 from espalier.constraints.matching.automaton import AutomatonMatcher, CompiledAutomaton
 from espalier.constraints.matching.base import CompiledWrapper, WrappingMatcher
-from espalier.constraints.unique.groups import TokenGroups
+from espalier.constraints.unique.groups import TokenGroup, TokenGroups
 from espalier.constraints.unique.room import MOST_DIGITS, ItemRoom
 from espalier.constraints.unique.search import MOST_TRIES, TRIES, CompletionSearch, GaveUp
 from espalier.constraints.unique.structure import StructuralTokens
-from espalier.constraints.watching import OpenItem, RepeatedItem, Tracker
+from espalier.constraints.watching import OpenItem, OpenString, RepeatedItem, Tracker
 from espalier.errors import LimitExceeded, NotAvailable, SchemaError, TokenRefused
 from espalier.tokens import mask as masks
 from espalier.tokens.mask import Mask
@@ -198,42 +198,63 @@ class ItemsMatcher(WrappingMatcher[CompiledUniqueItems, AutomatonMatcher]):
             return [token for token in some[bits != 0].tolist() if not self.allows(token)]
         in_string = tracker.in_string(point)
         item = tracker.open_item(point) if compiled.is_easy else None
+        groups = compiled.groups.of(self._inner.state, item, in_string=in_string)
+        if item is None:
+            return self._refused_of((*groups.staying, *groups.ending))
         refused: list[int] = []
-        more = 0 if item is None else tracker.count(point) + 1
+        has_room = self._has_room(groups.room, point, groups.longest)
+        # A string or a number differs from others like it by its end alone, which is looked at below.
+        differs = (not has_room or bool(item.depth and groups.ending)) and self._differs(item)
+        if not (has_room or differs):
+            crowded = [group for group in groups.staying if not self._has_room(group.room, point, group.longest)]
+            refused += self._refused_of(crowded)
+        if groups.ending:
+            string = tracker.open_string(point) if groups.ends_strings else None
+            refused += self._refused_ends(groups.going_on if differs else groups.ending, string, differs=differs)
+        return refused
+
+    def _refused_ends(self, groups: Iterable[TokenGroup], string: OpenString | None, *, differs: bool) -> list[int]:
+        """Of tokens that might end the open item. string: the open one. differs: the item differs from those before it
+        already."""
+        tracker, point = self._compiled.tracker, self._held[-1].point
+        more = tracker.count(point) + 1
+        refused: list[int] = []
         repeated: dict[bytes, bool] = {}  # by what a token adds to the open item
-        for group in compiled.groups.of(self._inner.state, item, in_string=in_string):
-            if item is not None and not group.may_go_on:
-                if not group.may_end and self._has_room(group.room, point, group.longest):
-                    continue
-                if self._differs(item):
-                    continue
+        for group in groups:
+            equal: list[int] | None = None
             if group.ends_with is not None and group.following.values > more:
-                equal: list[int] | None
-                if group.tail is not None:
-                    equal = self._equal_strings(group.ids, group.tail)
-                else:
-                    if group.ends_with not in repeated:
-                        repeated[group.ends_with] = tracker.repeats(point, group.ends_with)
-                    equal = group.ids.tolist() if repeated[group.ends_with] else []
-                if equal is not None:
-                    refused += [t for t in equal if not isinstance(self._after(t, group.state), TrackedPosition)]
-                    continue
+                equal = [] if differs else self._repeating(group, group.ends_with, string, repeated)
+            if equal is None:
+                refused += self._refused_of((group,))
+            else:
+                refused += [t for t in equal if not isinstance(self._after(t, group.state), TrackedPosition)]
+        return refused
+
+    def _repeating(
+        self, group: TokenGroup, ends_with: bytes, string: OpenString | None, repeated: dict[bytes, bool]
+    ) -> list[int] | None:
+        """Those of the tokens after which the open item may equal an earlier one; None where that is not known. string:
+        the open one. repeated: what is known of other groups, by what a token adds to the item."""
+        if group.tail is not None:
+            if string is None or not string.is_plain:
+                return None
+            known, begun = self._compiled.tokens.ids, len(string.begun)
+            equal = [token for rival in string.rivals for token in known.get(rival[begun:] + group.tail, ())]
+            return [token for token in equal if token in group.ids]
+        if ends_with not in repeated:
+            repeated[ends_with] = self._compiled.tracker.repeats(self._held[-1].point, ends_with)
+        return group.ids.tolist() if repeated[ends_with] else []
+
+    def _refused_of(self, groups: Iterable[TokenGroup]) -> list[int]:
+        """Of tokens of which each is looked at, but for those that only make an open string longer."""
+        refused: list[int] = []
+        for group in groups:
             if group.tail is not None:
                 refused += self._refused_alike(group.ids, group.state, group.tail)
             else:
                 ids = group.ids.tolist()
                 refused += [token for token in ids if not isinstance(self._after(token, group.state), TrackedPosition)]
         return refused
-
-    def _equal_strings(self, ids: NDArray[np.int32], tail: bytes) -> list[int] | None:
-        """Those of the tokens with this tail that may end the open string as one that equals another; None where that
-        is not known."""
-        string = self._compiled.tracker.open_string(self._held[-1].point)
-        if string is None or not string.is_plain:
-            return None
-        known, begun = self._compiled.tokens.ids, len(string.begun)
-        equal = [token for rival in string.rivals for token in known.get(rival[begun:] + tail, ())]
-        return [token for token in equal if token in ids]
 
     def _differs(self, item: OpenItem) -> bool:
         """Whether the open items differ from those before them already."""

@@ -11,9 +11,11 @@ from numpy.typing import NDArray
 from espalier.tokens.trie import TokenTrie
 from espalier.tokens.vocab import Vocab
 
-PART = re.compile(rb'"(?:[^"\\]|\\.)*"?|[^"]+', re.DOTALL)
+PART = re.compile(rb'"(?:[^"\\]|\\.)*(?P<end>")?|[^"]+', re.DOTALL)
 CLOSER = re.compile(rb"[\]}]")
 CLOSERS = re.compile(rb"[\]} \t\r\n]*")
+BEFORE = (b"", b'"', b'"\\')
+"""What stands before a token outside a string, inside, and inside after a backslash."""
 MARKED = re.compile(rb'[]},"[]|[0-9.][eE]|^[eE]')
 EXPONENT = re.compile(rb"(?:[0-9.]|^)[eE]")
 
@@ -27,8 +29,8 @@ class StructuralTokens:
     def __init__(self, vocab: Vocab, trie: TokenTrie) -> None:
         #: `(V,) int32`, each token's index in `tails`; -1 where an escape comes first.
         self.tail = np.zeros(vocab.width, dtype=np.int32)
-        #: `(2, V) int8`: the marks of each token outside a string, and inside.
-        self.marks = np.zeros((2, vocab.width), dtype=np.int8)
+        #: `(3, V) int8`: the marks of each token where it comes after each of BEFORE.
+        self.marks = np.zeros((len(BEFORE), vocab.width), dtype=np.int8)
         numbers = {b"": 0}
         opening, reopening = [], []
         self.ids: dict[bytes, list[int]] = {}
@@ -37,7 +39,7 @@ class StructuralTokens:
                 continue
             self.ids.setdefault(data, []).append(token)
             if MARKED.search(data):
-                self.marks[:, token] = [_marks_of(data, in_string=inside) for inside in (False, True)]
+                self.marks[:, token] = [_marks_of(before, data) for before in BEFORE]
             head, mark, rest = data.partition(b'"')
             is_escaped = mark and b"\\" in head
             self.tail[token] = -1 if is_escaped else numbers.setdefault(mark + rest, len(numbers))
@@ -52,9 +54,9 @@ class StructuralTokens:
         #: Of those with one after a `"`.
         self.reopening = np.array(reopening, dtype=np.int64)
 
-    def marked(self, ids: NDArray[np.int32], marks: int, *, in_string: bool) -> NDArray[np.bool_]:
-        """Whether each token does one of the marked things."""
-        either: NDArray[np.bool_] = self.marks[int(in_string), ids] & int(marks) != 0
+    def marked(self, ids: NDArray[np.int32], marks: int, *, in_string: bool, is_escaped: bool) -> NDArray[np.bool_]:
+        """Whether each token does one of the marked things. is_escaped: after a backslash in a string."""
+        either: NDArray[np.bool_] = self.marks[in_string + is_escaped, ids] & int(marks) != 0
         return either
 
 
@@ -73,14 +75,14 @@ class Marks(IntFlag):
     EXPONENT = 32
 
 
-def _marks_of(data: bytes, *, in_string: bool) -> int:
-    """What a token does that begins inside a string, or outside."""
+def _marks_of(before: bytes, data: bytes) -> int:
+    """What a token does after `before`."""
     structure, ends_string = b"", False
-    for part in PART.finditer(b'"' + data if in_string else data):
+    for part in PART.finditer(before + data):
         if part[0][:1] != b'"':
             structure += part[0]
         else:
-            ends_string |= part.end() > part.start() + 1 and part[0].endswith(b'"')
+            ends_string |= part["end"] is not None
     closing = CLOSER.search(structure)
     return (
         Marks.CLOSES * (closing is not None)

@@ -7,12 +7,16 @@ items that are equal in either way count as equal, so no validator finds a repea
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Hashable
 from fractions import Fraction
 from typing import Any
 
 from espalier.schema.read.values import key
 
+_DECODER = json.JSONDecoder(parse_float=Fraction)
+PLAIN_NUMBER = re.compile(rb"(-?[0-9]{1,7})(?:\.([0-9]{1,7}))?")
+"""Numbers of so few digits are equal as decimals where they are as floats."""
 SCALARS: dict[bytes, Hashable] = {b"true": ("b", True), b"false": ("b", False), b"null": None}
 
 
@@ -23,12 +27,15 @@ def keys(text: bytes) -> tuple[Hashable, ...]:
         return (text[1:-1].decode(),)
     if text in SCALARS:
         return (SCALARS[text],)
+    if plain := PLAIN_NUMBER.fullmatch(text):
+        whole, decimals = plain.groups(b"")
+        return (Fraction(int(whole + decimals), 10 ** len(decimals)) if decimals else int(whole),)
     return value_keys(read_value(text))
 
 
 def read_value(text: bytes) -> Any:
     """A JSON value with exact numbers. Raises ValueError."""
-    return json.loads(text, parse_float=Fraction)
+    return _DECODER.decode(text.decode())
 
 
 def value_keys(value: Any) -> tuple[Hashable, ...]:
