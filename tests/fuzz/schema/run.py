@@ -127,7 +127,7 @@ def _check_orders(tried: Tried, accepted: list[str], values: list[Any], random: 
             totals.counts["any order: valid documents"] += 1
             if not tried.compiled.accepts(text):
                 totals.findings.append(tried.finding("refuses a valid document in another order", text))
-        except RecursionError:
+        except (RecursionError, LimitExceeded):
             totals.counts["text: not judged"] += 1
         except EspalierError as error:
             totals.counts[f"text: {error.code}"] += 1
@@ -199,7 +199,7 @@ def _fault(text: str, tried: Tried, totals: Totals) -> str:
             return "accepts what jsonschema refuses"
     except ValueError:
         return "accepts what is no JSON"
-    except RecursionError:
+    except (RecursionError, LimitExceeded):  # a pattern whose automaton is too large is no pattern of jsonschema's
         totals.counts["text: not judged"] += 1
         return ""
     totals.counts["text: accepted, a name stands twice"] += is_twice
