@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from espalier.store import generations, migrate, test_runs
+from espalier.store.costs.rows import CostRows
 from espalier.store.db import open_database
 from espalier.store.feedback import FeedbackRows
 from espalier.store.generations import GenerationRows
@@ -23,7 +24,7 @@ from espalier.store.vocab_cache import VocabRows
 PRUNED = {"generations": (GENERATION_LOGS, generations.PREFIX), "test_runs": (test_runs.TEST_RUNS, test_runs.PREFIX)}
 
 
-class Store(TraceRows, GenerationRows, FeedbackRows, ResponseRows, TestRunRows, PresetRows, VocabRows):
+class Store(TraceRows, CostRows, GenerationRows, FeedbackRows, ResponseRows, TestRunRows, PresetRows, VocabRows):
     """All that the processes on one database keep. What it can do of one kind of row is said in that kind's module."""
 
     def retention(self, limits: Limits, *, traces: Limits | None = None) -> Retention:

@@ -5,13 +5,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, bindparam, column, delete, insert, literal, select, table
 
 from espalier.errors import InputError
 from espalier.store import rows
+from espalier.store.costs.adding import CostSums
+from espalier.store.costs.answer import sums_of
 from espalier.store.db import Database
 from espalier.store.feedback import remove_orphans
 from espalier.store.ids import is_id, moment_of
@@ -32,6 +35,10 @@ LISTED = [column for column in TRACES.c if column.name != "body"]
 
 class TraceRows(rows.StoreRows):
     """The traces of all processes on one database."""
+
+    def __init__(self, database: Database, *, clock: Callable[[], float] = time.time) -> None:
+        super().__init__(database, clock=clock)
+        self._sums = CostSums(database)
 
     def new_trace_id(self) -> str:
         """An id for a trace that is stored later, so that a reply can name it from its first byte on."""
@@ -61,11 +68,17 @@ class TraceRows(rows.StoreRows):
         else:
             created = moment_of(trace_id)
         columns |= {"id": trace_id, "created": created, "body": body}
-        with self.database.writing() as connection:
-            connection.execute(_INSERT, columns)
-            done = connection.execute(_INSERT_WORDS, {"trace_id": trace_id, "words": words})
-            if self.database.is_sqlite:
-                connection.execute(_INSERT_FTS5, {"rowid": done.lastrowid, "words": words})
+        answer = sums_of(stored, columns, has_texts=texts == "yes")
+        try:
+            with self.database.writing() as connection:
+                connection.execute(_INSERT, columns)
+                done = connection.execute(_INSERT_WORDS, {"trace_id": trace_id, "words": words})
+                if self.database.is_sqlite:
+                    connection.execute(_INSERT_FTS5, {"rowid": done.lastrowid, "words": words})
+                self._sums.add(connection, answer, columns)
+        except BaseException:
+            self._sums.reset()
+            raise
         return trace_id
 
     def traces(self, wanted: TraceFilter, *, limit: int) -> Sequence[Mapping[str, Any]]:

@@ -15,6 +15,9 @@ from referencing import Registry
 from espalier.schema.normal.validator import validator_class
 from espalier.schema.patterns.ecma import found as found_by_ecma
 
+LATER_FORMATS = ("regex", "date", "time", "uuid", "duration")
+"""Formats that neither draft 4 nor draft 6 defines."""
+
 
 def parse(text: str) -> tuple[Any, bool]:
     """The value of a JSON text, floats as Decimal, and whether a name stands twice in an object; the last one counts.
@@ -38,10 +41,17 @@ def valid(schema: Any, *, has_formats: bool = False) -> Callable[[Any], bool]:
     base = validator_for(exact, default=jsonschema.Draft202012Validator)
     types = base.TYPE_CHECKER.redefine_many({"integer": _is_whole, "number": _is_number})
     made = validator_class(extend(base, type_checker=types), found_by_ecma)
-    found: Callable[[Any], bool] = made(
-        exact, registry=Registry(), format_checker=base.FORMAT_CHECKER if has_formats else None
-    ).is_valid
+    formats = _formats(base) if has_formats else None
+    found: Callable[[Any], bool] = made(exact, registry=Registry(), format_checker=formats).is_valid
     return found
+
+
+def _formats(base: Any) -> jsonschema.FormatChecker:
+    """The formats of a draft: the package also checks some in drafts 4 and 6 that only later ones define."""
+    formats = jsonschema.FormatChecker(())
+    later = LATER_FORMATS if base in (jsonschema.Draft4Validator, jsonschema.Draft6Validator) else ()
+    formats.checkers = {name: check for name, check in base.FORMAT_CHECKER.checkers.items() if name not in later}
+    return formats
 
 
 def declared_twice(schema: Any, text: str) -> bool:

@@ -1,0 +1,158 @@
+"""Adds an answer to the sums, in the transaction that stores its trace: a kill between loses nothing and adds nothing
+twice.
+
+How many constraints, paths and wanted tokens have sums of their own is bounded, whatever clients send. It reads no
+sums.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Insert, Table, delete, func, select
+
+from espalier.store.costs.answer import NAME, OTHERS, AnswerSums
+from espalier.store.costs.tables import CONSTRAINTS, COST_SUMS, DAY, HOUR, PATH_SUMS, TAX_BINS, WANTED
+from espalier.store.db import Database
+
+FREE = ""
+"""The fingerprint of free text."""
+MOST_CONSTRAINTS = 1_000
+"""Constraints of one caller with sums of their own; those of all further ones are sums of OTHERS."""
+MOST_PATHS, MOST_WANTED = 200, 500
+"""Of one constraint."""
+KEPT_SECONDS = 400 * DAY
+"""Sums of hours before are deleted."""
+MOST_KNOWN = 20_000
+
+
+class CostSums:
+    """Adds answers to the sums of one database. Thread-safe."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._known: OrderedDict[tuple[str, ...], None] = OrderedDict()  # what has a row, or need not be looked up
+        self._lock = threading.Lock()
+        self._hour = -1
+        self._statements = {table.name: self._summing(table) for table in (COST_SUMS, TAX_BINS, PATH_SUMS, WANTED)}
+
+    def reset(self) -> None:
+        """Nothing is known to have a row: a transaction was given up."""
+        with self._lock:
+            self._known.clear()
+
+    def add(self, connection: Connection, answer: AnswerSums, columns: Mapping[str, Any]) -> None:
+        """Add an answer. columns: those of its trace, `created` too."""
+        created, caller = float(columns["created"]), str(columns["caller"])
+        hour = int(created) // HOUR * HOUR
+        fingerprint = self._constraint(connection, answer, columns)
+        key = {"caller": caller, "fingerprint": fingerprint}
+        model, template = str(columns["model"])[:NAME], columns["template"] or ""
+        self._sum(connection, COST_SUMS, [{**key, "model": model, "template": template, "hour": hour, **answer.sums}])
+        bins = (answer.bins or {}).items()
+        self._sum(
+            connection,
+            TAX_BINS,
+            [{**key, "measure": measure, "bin": number, "hour": hour, "answers": 1} for measure, number in bins],
+        )
+        self._sum(connection, PATH_SUMS, self._path_rows(connection, answer, key, hour))
+        self._sum(connection, WANTED, self._wanted_rows(connection, answer, key, int(created) // DAY * DAY))
+        self._forget(connection, hour)
+
+    def _constraint(self, connection: Connection, answer: AnswerSums, columns: Mapping[str, Any]) -> str:
+        """The fingerprint that the sums have."""
+        caller, fingerprint = str(columns["caller"]), columns["fingerprint"] or FREE
+        kind, title, spec = columns["constraint_kind"] or "", columns["title"] or "", answer.spec
+        if fingerprint != FREE and not self._has(connection, CONSTRAINTS, (caller, fingerprint), MOST_CONSTRAINTS):
+            fingerprint, kind, title, spec = OTHERS, "", "other constraints", None
+        known = ("constraint", caller, fingerprint, "" if spec is None else "spec")
+        if not self._is_known(known):
+            row = {"caller": caller, "fingerprint": fingerprint, "kind": kind, "title": title, "spec": spec}
+            new = self._database.insert(CONSTRAINTS).values(**row, first_seen=columns["created"])
+            kept = func.coalesce(CONSTRAINTS.c.spec, new.excluded.spec)
+            index = ["caller", "fingerprint"]
+            connection.execute(new.on_conflict_do_update(index_elements=index, set_={"spec": kept}))
+        return fingerprint
+
+    def _path_rows(
+        self, connection: Connection, answer: AnswerSums, key: Mapping[str, str], hour: int
+    ) -> list[dict[str, Any]]:
+        rows: dict[str, dict[str, Any]] = {}
+        for path, sums in answer.paths.items():
+            place = (key["caller"], key["fingerprint"], path)
+            name = path if self._has(connection, PATH_SUMS, place, MOST_PATHS) else OTHERS
+            empty = {**key, "path": name, "hour": hour, "answers": 1, "tokens": 0, "tax": 0.0, "removed": 0.0}
+            row = rows.setdefault(name, empty)
+            row["tokens"] += sums.tokens
+            row["tax"] += sums.tax
+            row["removed"] += sums.removed
+        for row in rows.values():
+            row["tax_squares"] = row["tax"] ** 2
+        return list(rows.values())
+
+    def _wanted_rows(
+        self, connection: Connection, answer: AnswerSums, key: Mapping[str, str], day: int
+    ) -> list[dict[str, Any]]:
+        return [
+            {**key, **wanted._asdict(), "day": day, "times": times, "tax": tax}
+            for wanted, (times, tax) in answer.wanted.items()
+            if self._has(connection, WANTED, (key["caller"], key["fingerprint"], *wanted), MOST_WANTED)
+        ]
+
+    def _sum(self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Add to the rows of a table, or make them."""
+        if rows:
+            keys = [column.name for column in table.primary_key]
+            connection.execute(self._statements[table.name], _in_order(rows, keys))
+
+    def _summing(self, table: Table) -> Insert:
+        """Made once: building a statement takes longer than the database does."""
+        new = self._database.insert(table)
+        keys = [column.name for column in table.primary_key]
+        sums = {column.name: column + new.excluded[column.name] for column in table.c if not column.primary_key}
+        return new.on_conflict_do_update(index_elements=keys, set_=sums)
+
+    def _has(self, connection: Connection, table: Table, key: tuple[str, ...], most: int) -> bool:
+        """Whether a key may have rows of its own: it has some, or its constraint (or caller) has less than `most`."""
+        known = (table.name, *key)
+        if self._is_known(known, keep=False):
+            return True
+        columns = [column for column in table.primary_key if column.name not in ("hour", "day")]
+        owners = columns[:1] if table is CONSTRAINTS else columns[:2]
+        own = columns[len(owners) :]
+        whose = [column == value for column, value in zip(owners, key, strict=False)]
+        exact = [*whose, *(column == value for column, value in zip(own, key[len(owners) :], strict=True))]
+        if connection.execute(select(1).select_from(table).where(*exact).limit(1)).first() is None:
+            some = select(*own).where(*whose).distinct().subquery()
+            if int(connection.execute(select(func.count()).select_from(some)).scalar_one()) >= most:
+                return False
+        self._is_known(known)
+        return True
+
+    def _is_known(self, key: tuple[str, ...], *, keep: bool = True) -> bool:
+        with self._lock:
+            found = key in self._known
+            if found:
+                self._known.move_to_end(key)
+            elif keep:
+                self._known[key] = None
+                if len(self._known) > MOST_KNOWN:
+                    self._known.popitem(last=False)
+            return found
+
+    def _forget(self, connection: Connection, hour: int) -> None:
+        """Once an hour, delete what is too old."""
+        if hour <= self._hour:
+            return
+        self._hour = hour
+        for table in (COST_SUMS, TAX_BINS, PATH_SUMS, WANTED):
+            moment = table.c.day if table is WANTED else table.c.hour
+            connection.execute(delete(table).where(moment < hour - KEPT_SECONDS))
+
+
+def _in_order(rows: Iterable[Mapping[str, Any]], keys: Sequence[str]) -> list[Mapping[str, Any]]:
+    """The rows by their keys: processes that lock rows in one order do not wait for one another in a circle."""
+    return sorted(rows, key=lambda row: tuple(row[name] for name in keys))
