@@ -41,6 +41,7 @@ COMMANDS = {
     "proxy": CommandEntry("proxy:command", "Trace what constraints do in a llama-server.", SERVE),
     "mcp": CommandEntry("mcp:command", "Offer the verbs to agents as MCP tools.", SERVE),
     "logs": CommandEntry("logs.commands:app", "List, show and search the log of generations.", SERVE),
+    "costs": CommandEntry("costs.commands:app", "Show what constraints cost over time.", SERVE),
     "batch": CommandEntry("batch.commands:app", "Run many prompts, on the spot or in the background.", MORE),
     "test": CommandEntry("testing:command", "Prove a configuration with test cases.", MORE),
     "eval": CommandEntry("evaluate:app", "Judge generated answers.", MORE),

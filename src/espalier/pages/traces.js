@@ -5,6 +5,7 @@
   const { playground } = JSON.parse($("shown").textContent);
   const TIMES = ["since", "until"];
   const fields = [...$("filters").elements].filter((field) => field.name);
+  const { guarded, open } = makeDoor($("list"), $("note"), () => show());
   let lastId = null;
   let asked = 0; // replies of earlier filters are not shown
 
@@ -115,24 +116,9 @@
     else $("rows").replaceChildren(...rows);
     lastId = page.last_id ?? lastId;
     $("older").hidden = !page.has_more;
-    $("door").hidden = true;
-    $("list").hidden = false;
+    open();
     const shown = $("rows").childElementCount;
     $("note").textContent = shown ? `${many(shown, "trace")}${page.has_more ? ", and there are older ones" : ""}` : "No trace is like that.";
-  }
-
-  async function guarded(work) {
-    try {
-      await work();
-    } catch (error) {
-      if (!(error instanceof Fault)) reportError(error);
-      if (error.status === 401) {
-        $("key-fault").textContent = key.get() ? error.message : "";
-        $("door").hidden = false;
-        $("list").hidden = true;
-        $("key").focus();
-      } else $("note").replaceChildren(...[visible(error.message)].flat());
-    }
   }
 
   const show = () => guarded(async () => {
@@ -147,12 +133,6 @@
   });
   $("filters").addEventListener("reset", () => setTimeout(show)); // the fields are empty only afterwards
   $("older").addEventListener("click", () => guarded(() => list(lastId)));
-  $("door-form").addEventListener("submit", (event) => {
-    event.preventDefault();
-    key.set($("key").value.trim());
-    $("key").value = "";
-    show();
-  });
   fill();
   show();
 })();

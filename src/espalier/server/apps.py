@@ -32,6 +32,7 @@ from espalier.server.routes import (
     batches,
     chat,
     completions,
+    costs,
     embeddings,
     feedback,
     files,
@@ -59,7 +60,7 @@ from espalier.server.settings import ServerSettings, settings_of
 from espalier.version import __version__
 from espalier.wiring import App
 
-TRACE_ROUTERS = (trace_list.router, traces.router, feedback.router)
+TRACE_ROUTERS = (trace_list.router, traces.router, costs.router, feedback.router)
 CHAT_ROUTERS = (
     health.router,
     chat.router,

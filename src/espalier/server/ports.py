@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from espalier.engines.base import Result
+from espalier.store.costs.report import ConstraintCosts, PathWindow
+from espalier.store.costs.window import CostWindow
 from espalier.store.generations import GenerationFilter
 from espalier.store.trace_filter import TraceFilter
 from espalier.trace.text_policy import TextPolicy
@@ -181,6 +183,18 @@ class TraceStore(Protocol):
 
     def trace(self, trace_id: str, *, caller: str | None) -> Mapping[str, Any] | None:
         """The whole trace as it was stored, None if there is none of this caller."""
+        ...
+
+    def costs(self, window: CostWindow) -> Sequence[ConstraintCosts]:
+        """The costs of each constraint in a window, that with the greatest tax first."""
+        ...
+
+    def cost_paths(self, window: CostWindow, fingerprint: str) -> Sequence[PathWindow]:
+        """The costs of each path of a constraint, the dearest first."""
+        ...
+
+    def cost_constraint(self, fingerprint: str, *, caller: str | None) -> Mapping[str, Any] | None:
+        """`kind`, `title` and `spec` of a constraint, None if no answer of this caller had it."""
         ...
 
     def delete_trace(self, trace_id: str, *, caller: str | None) -> bool:

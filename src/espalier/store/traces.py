@@ -69,16 +69,13 @@ class TraceRows(rows.StoreRows):
             created = moment_of(trace_id)
         columns |= {"id": trace_id, "created": created, "body": body}
         answer = sums_of(stored, columns, has_texts=texts == "yes")
-        try:
-            with self.database.writing() as connection:
-                connection.execute(_INSERT, columns)
-                done = connection.execute(_INSERT_WORDS, {"trace_id": trace_id, "words": words})
-                if self.database.is_sqlite:
-                    connection.execute(_INSERT_FTS5, {"rowid": done.lastrowid, "words": words})
-                self._sums.add(connection, answer, columns)
-        except BaseException:
-            self._sums.reset()
-            raise
+        with self.database.writing() as connection:
+            connection.execute(_INSERT, columns)
+            done = connection.execute(_INSERT_WORDS, {"trace_id": trace_id, "words": words})
+            if self.database.is_sqlite:
+                connection.execute(_INSERT_FTS5, {"rowid": done.lastrowid, "words": words})
+            met = self._sums.add(connection, answer, columns)
+        self._sums.keep(met)
         return trace_id
 
     def traces(self, wanted: TraceFilter, *, limit: int) -> Sequence[Mapping[str, Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from espalier.trace import page
 from espalier.trace.measure import SCALE
 
-SCRIPTS, STYLES = ("inspector.js", "stream.js", "traces.js"), ("inspector.css", "traces.css")
+SCRIPTS, STYLES = ("inspector.js", "stream.js", "door.js", "traces.js"), ("inspector.css", "traces.css")
 
 
 def render(*, playground: str) -> tuple[str, str]:

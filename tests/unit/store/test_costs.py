@@ -14,10 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from espalier.store.costs import adding
-from espalier.store.costs.adding import OTHERS
-from espalier.store.costs.answer import bin_of, middle_of
+from espalier.store.costs.answer import OTHERS, bin_of, middle_of
 from espalier.store.costs.report import difference, path_changes
-from espalier.store.costs.rows import CostWindow
+from espalier.store.costs.window import CostWindow
 from espalier.store.open import Store, open_store
 from espalier.store.retention import Limits
 from espalier.store.trace_filter import TraceFilter
@@ -93,10 +92,10 @@ def test_the_sums_of_a_window_are_those_of_its_traces(shared: tuple[Store, Clock
         save(store, answer(schema=own, tax=tax, paths=costs, **more), caller=caller)
         if 10 <= hour < 34 and caller == "anna":
             sums = wanted.setdefault(title, Counter())
-            sums.update(answers=1, tokens=8, invalid=valid is False, cut=finish == "length", tax=tax)  # type: ignore[call-arg]
+            sums.update(answers=1, tokens=8, invalid=valid is False, cut=finish == "length", tax=tax)
             for path, cost in costs.items():
                 name = path.replace("17", "*").replace("/0/", "/*/") or "/"
-                paths.setdefault(title or "", Counter()).update({name: cost})  # type: ignore[dict-item]
+                paths.setdefault(title or "", Counter()).update({name: cost})
     own_window = CostWindow(since=start + 10 * HOUR, until=start + 34 * HOUR, caller="anna", model=tag)
     found = {row.title or None: row for row in store.costs(own_window)}
     assert found.keys() == wanted.keys()
@@ -138,12 +137,14 @@ def test_sums_stay_when_traces_are_deleted(store: Store, clock: Clock) -> None:
 def test_a_trace_that_was_not_stored_is_in_no_sum(store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     clock.now = START + 5
     save(store, answer())
-    add = adding.CostSums._forget
+    wanted = adding.CostSums._wanted_rows
     with monkeypatch.context() as patched:
-        patched.setattr(adding.CostSums, "_forget", lambda *_: (_ for _ in ()).throw(RuntimeError("the disk is full")))
+        patched.setattr(
+            adding.CostSums, "_wanted_rows", lambda *_: (_ for _ in ()).throw(RuntimeError("the disk is full"))
+        )
         with pytest.raises(RuntimeError):
             save(store, answer(schema=SCHEMAS[1], paths={"/name": 1.0}))
-    assert adding.CostSums._forget is add
+    assert adding.CostSums._wanted_rows is wanted
     assert [(row.title, row.now.answers) for row in store.costs(window())] == [("Order", 1)]
     save(store, answer(schema=SCHEMAS[1], paths={"/name": 1.0}))
     assert {row.title: row.now.answers for row in store.costs(window())} == {"Order": 1, "Person": 1}

@@ -10,12 +10,13 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from sqlalchemy import Connection, Insert, Table, delete, func, select
 
 from espalier.store.costs.answer import NAME, OTHERS, AnswerSums
-from espalier.store.costs.tables import CONSTRAINTS, COST_SUMS, DAY, HOUR, PATH_SUMS, TAX_BINS, WANTED
+from espalier.store.costs.tables import CONSTRAINTS, COST_SUMS, PATH_SUMS, TAX_BINS, WANTED
+from espalier.store.costs.window import DAY, HOUR
 from espalier.store.db import Database
 
 FREE = ""
@@ -27,6 +28,8 @@ MOST_PATHS, MOST_WANTED = 200, 500
 KEPT_SECONDS = 400 * DAY
 """Sums of hours before are deleted."""
 MOST_KNOWN = 20_000
+SumKeys: TypeAlias = list[tuple[str, ...]]
+"""What has a row, by table."""
 
 
 class CostSums:
@@ -36,19 +39,15 @@ class CostSums:
         self._database = database
         self._known: OrderedDict[tuple[str, ...], None] = OrderedDict()  # what has a row, or need not be looked up
         self._lock = threading.Lock()
-        self._hour = -1
         self._statements = {table.name: self._summing(table) for table in (COST_SUMS, TAX_BINS, PATH_SUMS, WANTED)}
 
-    def reset(self) -> None:
-        """Nothing is known to have a row: a transaction was given up."""
-        with self._lock:
-            self._known.clear()
-
-    def add(self, connection: Connection, answer: AnswerSums, columns: Mapping[str, Any]) -> None:
-        """Add an answer. columns: those of its trace, `created` too."""
+    def add(self, connection: Connection, answer: AnswerSums, columns: Mapping[str, Any]) -> SumKeys:
+        """Add an answer, and return what now has rows: `keep` them when the transaction is done. columns: those of its
+        trace, `created` too."""
         created, caller = float(columns["created"]), str(columns["caller"])
         hour = int(created) // HOUR * HOUR
-        fingerprint = self._constraint(connection, answer, columns)
+        met: SumKeys = [("hour", str(hour))]
+        fingerprint = self._constraint(connection, answer, columns, met)
         key = {"caller": caller, "fingerprint": fingerprint}
         model, template = str(columns["model"])[:NAME], columns["template"] or ""
         self._sum(connection, COST_SUMS, [{**key, "model": model, "template": template, "hour": hour, **answer.sums}])
@@ -58,15 +57,26 @@ class CostSums:
             TAX_BINS,
             [{**key, "measure": measure, "bin": number, "hour": hour, "answers": 1} for measure, number in bins],
         )
-        self._sum(connection, PATH_SUMS, self._path_rows(connection, answer, key, hour))
-        self._sum(connection, WANTED, self._wanted_rows(connection, answer, key, int(created) // DAY * DAY))
-        self._forget(connection, hour)
+        self._sum(connection, PATH_SUMS, self._path_rows(connection, answer, key, hour, met))
+        self._sum(connection, WANTED, self._wanted_rows(connection, answer, key, int(created) // DAY * DAY, met))
+        if not self._is_known(met[0]):
+            _forget(connection, hour - KEPT_SECONDS)
+        return met
 
-    def _constraint(self, connection: Connection, answer: AnswerSums, columns: Mapping[str, Any]) -> str:
+    def keep(self, met: SumKeys) -> None:
+        """These have rows, so that they need not be looked up again."""
+        with self._lock:
+            for key in met:
+                self._known[key] = None
+                self._known.move_to_end(key)
+            while len(self._known) > MOST_KNOWN:
+                self._known.popitem(last=False)
+
+    def _constraint(self, connection: Connection, answer: AnswerSums, columns: Mapping[str, Any], met: SumKeys) -> str:
         """The fingerprint that the sums have."""
         caller, fingerprint = str(columns["caller"]), columns["fingerprint"] or FREE
         kind, title, spec = columns["constraint_kind"] or "", columns["title"] or "", answer.spec
-        if fingerprint != FREE and not self._has(connection, CONSTRAINTS, (caller, fingerprint), MOST_CONSTRAINTS):
+        if fingerprint != FREE and not self._has(connection, CONSTRAINTS, (caller, fingerprint), MOST_CONSTRAINTS, met):
             fingerprint, kind, title, spec = OTHERS, "", "other constraints", None
         known = ("constraint", caller, fingerprint, "" if spec is None else "spec")
         if not self._is_known(known):
@@ -75,15 +85,16 @@ class CostSums:
             kept = func.coalesce(CONSTRAINTS.c.spec, new.excluded.spec)
             index = ["caller", "fingerprint"]
             connection.execute(new.on_conflict_do_update(index_elements=index, set_={"spec": kept}))
+            met.append(known)
         return fingerprint
 
     def _path_rows(
-        self, connection: Connection, answer: AnswerSums, key: Mapping[str, str], hour: int
+        self, connection: Connection, answer: AnswerSums, key: Mapping[str, str], hour: int, met: SumKeys
     ) -> list[dict[str, Any]]:
         rows: dict[str, dict[str, Any]] = {}
         for path, sums in answer.paths.items():
             place = (key["caller"], key["fingerprint"], path)
-            name = path if self._has(connection, PATH_SUMS, place, MOST_PATHS) else OTHERS
+            name = path if self._has(connection, PATH_SUMS, place, MOST_PATHS, met) else OTHERS
             empty = {**key, "path": name, "hour": hour, "answers": 1, "tokens": 0, "tax": 0.0, "removed": 0.0}
             row = rows.setdefault(name, empty)
             row["tokens"] += sums.tokens
@@ -94,12 +105,13 @@ class CostSums:
         return list(rows.values())
 
     def _wanted_rows(
-        self, connection: Connection, answer: AnswerSums, key: Mapping[str, str], day: int
+        self, connection: Connection, answer: AnswerSums, key: Mapping[str, str], day: int, met: SumKeys
     ) -> list[dict[str, Any]]:
+        owner = (key["caller"], key["fingerprint"])
         return [
             {**key, **wanted._asdict(), "day": day, "times": times, "tax": tax}
             for wanted, (times, tax) in answer.wanted.items()
-            if self._has(connection, WANTED, (key["caller"], key["fingerprint"], *wanted), MOST_WANTED)
+            if self._has(connection, WANTED, (*owner, *wanted), MOST_WANTED, met)
         ]
 
     def _sum(self, connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -115,10 +127,10 @@ class CostSums:
         sums = {column.name: column + new.excluded[column.name] for column in table.c if not column.primary_key}
         return new.on_conflict_do_update(index_elements=keys, set_=sums)
 
-    def _has(self, connection: Connection, table: Table, key: tuple[str, ...], most: int) -> bool:
+    def _has(self, connection: Connection, table: Table, key: tuple[str, ...], most: int, met: SumKeys) -> bool:
         """Whether a key may have rows of its own: it has some, or its constraint (or caller) has less than `most`."""
         known = (table.name, *key)
-        if self._is_known(known, keep=False):
+        if self._is_known(known):
             return True
         columns = [column for column in table.primary_key if column.name not in ("hour", "day")]
         owners = columns[:1] if table is CONSTRAINTS else columns[:2]
@@ -129,28 +141,19 @@ class CostSums:
             some = select(*own).where(*whose).distinct().subquery()
             if int(connection.execute(select(func.count()).select_from(some)).scalar_one()) >= most:
                 return False
-        self._is_known(known)
+        met.append(known)
         return True
 
-    def _is_known(self, key: tuple[str, ...], *, keep: bool = True) -> bool:
+    def _is_known(self, key: tuple[str, ...]) -> bool:
         with self._lock:
-            found = key in self._known
-            if found:
-                self._known.move_to_end(key)
-            elif keep:
-                self._known[key] = None
-                if len(self._known) > MOST_KNOWN:
-                    self._known.popitem(last=False)
-            return found
+            return key in self._known
 
-    def _forget(self, connection: Connection, hour: int) -> None:
-        """Once an hour, delete what is too old."""
-        if hour <= self._hour:
-            return
-        self._hour = hour
-        for table in (COST_SUMS, TAX_BINS, PATH_SUMS, WANTED):
-            moment = table.c.day if table is WANTED else table.c.hour
-            connection.execute(delete(table).where(moment < hour - KEPT_SECONDS))
+
+def _forget(connection: Connection, before: int) -> None:
+    """Delete what is too old: once in an hour of each process."""
+    for table in (COST_SUMS, TAX_BINS, PATH_SUMS, WANTED):
+        moment = table.c.day if table is WANTED else table.c.hour
+        connection.execute(delete(table).where(moment < before))
 
 
 def _in_order(rows: Iterable[Mapping[str, Any]], keys: Sequence[str]) -> list[Mapping[str, Any]]:

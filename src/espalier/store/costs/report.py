@@ -205,9 +205,7 @@ class PathChange:
         }
 
 
-def path_changes(
-    before: Sequence[PathWindow], after: Sequence[PathWindow], answers: tuple[int, int]
-) -> list[PathChange]:
+def path_changes(before: Sequence[PathWindow], after: Sequence[PathWindow], answers: Sequence[int]) -> list[PathChange]:
     """The changes of each path that either window has, the greatest first. answers: those of the constraint, with a
     known tax, in each window."""
     old, new = {path.path: path for path in before}, {path.path: path for path in after}
@@ -220,7 +218,7 @@ def path_changes(
         if count and count_after:
             change = difference((count, tax, squares), (count_after, tax_after, squares_after))
             changes.append(PathChange(path=name, before=tax / count, after=tax_after / count_after, change=change))
-    return sorted(changes, key=lambda one: (-one.change.mean, one.path))
+    return sorted(changes, key=lambda path: (-path.change.mean, path.path))
 
 
 def difference(before: tuple[int, float, float], after: tuple[int, float, float]) -> Interval:

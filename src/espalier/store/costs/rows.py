@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy import ColumnElement, Table, func, select
@@ -12,32 +11,15 @@ from sqlalchemy import ColumnElement, Table, func, select
 from espalier.store import rows
 from espalier.store.costs.answer import NAME
 from espalier.store.costs.report import ConstraintCosts, ConstraintWindow, PathWindow, Point, WantedRow
-from espalier.store.costs.tables import CONSTRAINTS, COST_SUMS, DAY, HOUR, PATH_SUMS, SUMMED, TAX_BINS, WANTED
+from espalier.store.costs.tables import CONSTRAINTS, COST_SUMS, PATH_SUMS, SUMMED, TAX_BINS, WANTED
+from espalier.store.costs.window import DAY, HOUR, CostWindow
 
+HASH, SHOWN = "hash:", {"model": 40, "template": 8}
+"""Before the hash of a template; characters of each that stand on a trend."""
 POINTS = 24
 """Of a trend."""
 MOST_WANTED = 5
 """Pairs of a wanted and a taken token that are listed of a path."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CostWindow:
-    """A window of time, and whose answers of which model. since, until: Unix seconds; both are taken as beginnings of
-    hours. caller, model: None for all."""
-
-    since: float
-    until: float
-    caller: str | None = None
-    model: str | None = None
-
-    @property
-    def before(self) -> CostWindow:
-        """The window of the same length before it."""
-        return replace(self, since=self.since - (self.until - self.since), until=self.since)
-
-    def hours(self) -> tuple[int, int]:
-        """The first hour, and the one after the last."""
-        return int(self.since) // HOUR * HOUR, -(-int(self.until) // HOUR) * HOUR
 
 
 class CostRows(rows.StoreRows):
@@ -60,7 +42,7 @@ class CostRows(rows.StoreRows):
             )
             for fingerprint, sums in now.items()
         ]
-        return sorted(made, key=lambda one: (-one.now.tax, one.fingerprint))
+        return sorted(made, key=lambda costs: (-costs.now.tax, costs.fingerprint))
 
     def cost_paths(self, window: CostWindow, fingerprint: str) -> list[PathWindow]:
         """The costs of each path of a constraint, the dearest first."""
@@ -71,8 +53,8 @@ class CostRows(rows.StoreRows):
         query = select(PATH_SUMS.c.path, *columns).where(*which).group_by(PATH_SUMS.c.path)
         wanted = self._wanted(window, fingerprint)
         with self.database.reading() as connection:
-            found = [dict(row) for row in connection.execute(query).mappings()]
-        paths = [PathWindow(**_numbers(row), wanted=tuple(wanted[row["path"]])) for row in found]
+            read = [dict(row) for row in connection.execute(query).mappings()]
+        paths = [PathWindow(**_numbers(row), wanted=tuple(wanted[row["path"]])) for row in read]
         return sorted(paths, key=lambda path: (-path.tax, path.path))
 
     def cost_constraint(self, fingerprint: str, *, caller: str | None) -> Mapping[str, Any] | None:
@@ -96,7 +78,7 @@ class CostRows(rows.StoreRows):
         # The bins are not kept by model: a percentile of one model's answers is not told.
         counted = select(*keys, func.sum(TAX_BINS.c.answers)).where(*_within(TAX_BINS, window)).group_by(*keys)
         with self.database.reading() as connection:
-            found = [dict(row) for row in connection.execute(query).mappings()]
+            read = [dict(row) for row in connection.execute(query).mappings()]
             if window.model is None:
                 for fingerprint, measure, number, count in connection.execute(counted):
                     bins[fingerprint][measure][int(number)] = int(count)
@@ -105,7 +87,7 @@ class CostRows(rows.StoreRows):
                 **{name: value for name, value in _numbers(row).items() if name != "fingerprint"},
                 bins=bins[row["fingerprint"]],
             )
-            for row in found
+            for row in read
         }
 
     def _constraints(self, window: CostWindow) -> dict[str, dict[str, str]]:
@@ -139,7 +121,9 @@ class CostRows(rows.StoreRows):
         for fingerprint, points in sums.items():
             earliest = min(begins[fingerprint].values())
             marks: list[tuple[float, str]] = [
-                (at, f"{kind} {name}") for (kind, name), at in begins[fingerprint].items() if at > earliest and name
+                (at, f"{kind} {name.removeprefix(HASH)[: SHOWN[kind]]}")
+                for (kind, name), at in begins[fingerprint].items()
+                if at > earliest and name
             ]
             marks += versions.get(fingerprint, [])
             trends[fingerprint] = tuple(
@@ -164,15 +148,15 @@ class CostRows(rows.StoreRows):
             for fingerprint, title, seen in connection.execute(query):
                 if title:
                     by_title[title][fingerprint] = min(by_title[title].get(fingerprint, seen), seen)
-        found: dict[str, list[tuple[float, str]]] = defaultdict(list)
+        versions: dict[str, list[tuple[float, str]]] = defaultdict(list)
         for same in by_title.values():
             oldest = min(same.values())
             new = [
                 (seen, f"version {name[:8]}") for name, seen in same.items() if seen > oldest and first <= seen < past
             ]
             for fingerprint in same:
-                found[fingerprint] += new
-        return found
+                versions[fingerprint] += new
+        return versions
 
     def _wanted(self, window: CostWindow, fingerprint: str) -> dict[str, list[WantedRow]]:
         keys = (WANTED.c.path, WANTED.c.wanted, WANTED.c.taken)
@@ -182,12 +166,12 @@ class CostRows(rows.StoreRows):
             which.append(WANTED.c.caller == rows.caller_text(window.caller))
         times, tax = func.sum(WANTED.c.times), func.sum(WANTED.c.tax)
         query = select(*keys, times, tax).where(*which).group_by(*keys).order_by(times.desc(), *keys)
-        found: dict[str, list[WantedRow]] = defaultdict(list)
+        by_path: dict[str, list[WantedRow]] = defaultdict(list)
         with self.database.reading() as connection:
             for path, wanted, taken, count, cost in connection.execute(query):
-                if len(found[path]) < MOST_WANTED:
-                    found[path].append(WantedRow(wanted=wanted, taken=taken, times=int(count), tax=float(cost)))
-        return found
+                if len(by_path[path]) < MOST_WANTED:
+                    by_path[path].append(WantedRow(wanted=wanted, taken=taken, times=int(count), tax=float(cost)))
+        return by_path
 
 
 def _within(table: Table, window: CostWindow) -> Sequence[ColumnElement[bool]]:

@@ -6,9 +6,6 @@ from sqlalchemy import BigInteger, Column, Double, Index, Integer, String, Table
 
 from espalier.store.tables import METADATA
 
-HOUR = 3_600
-DAY = 86_400
-
 
 def _key(name: str, length: int = 0) -> Column[str]:
     return Column(name, String(length) if length else Text(), primary_key=True)

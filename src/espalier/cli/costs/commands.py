@@ -1,0 +1,147 @@
+"""`espalier costs ...`: what constraints cost over time."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+import typer
+
+from espalier.cli import output
+from espalier.cli.costs.lines import change_lines, cost_lines, path_lines
+from espalier.cli.flags.groups import sub_app
+from espalier.cli.flags.moments import read_since
+from espalier.cli.trace.read import DatabaseUrl, store_at
+from espalier.errors import InputError, UnknownName
+from espalier.store.costs.report import path_changes
+from espalier.store.costs.window import CostWindow
+
+app = sub_app("Show what constraints cost over time: those of the last 7 days, or a command.")
+app.info.no_args_is_help = False
+
+AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
+Since = Annotated[str, typer.Option(help="A date, a time, or an age: 2026-11-23, 90m, 7d.")]
+Until = Annotated[str | None, typer.Option(help="The same: older than this.")]
+Model = Annotated[str | None, typer.Option("-m", "--model", help="Answers of this model alone.")]
+Fingerprint = Annotated[str, typer.Argument(help="Of the constraint, as `costs list` shows it.", show_default=False)]
+
+
+@app.callback(invoke_without_command=True)
+def costs(context: typer.Context) -> None:
+    """Show what constraints cost over time: those of the last 7 days, or a command."""
+    if context.invoked_subcommand is None:
+        list_command()
+
+
+@app.command("list", short_help="List constraints, the dearest first.")
+def list_command(
+    *,
+    since: Since = "7d",
+    until: Until = None,
+    model: Model = None,
+    database: DatabaseUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """List what each constraint cost: answers, verdicts, tax, its change against the window before, speed, trend."""
+    window = _window(since, until, model)
+    with store_at(database) as store:
+        rows = store.costs(window)
+    if as_json:
+        output.data_json([row.to_json() for row in rows])
+    elif not rows:
+        output.note("no answers in this time")
+    else:
+        for line in cost_lines(rows):
+            output.data(line)
+
+
+@app.command("show", short_help="Show the paths of one constraint.")
+def show_command(
+    fingerprint: Fingerprint,
+    *,
+    since: Since = "7d",
+    until: Until = None,
+    model: Model = None,
+    database: DatabaseUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show where a constraint costs: each path's share of the tax, and what the model wanted there instead."""
+    window = _window(since, until, model)
+    with store_at(database) as store:
+        if store.cost_constraint(fingerprint, caller=None) is None:
+            raise UnknownName(
+                f"no answer of the constraint {fingerprint!r:.80} is in the sums",
+                hint="espalier costs list shows those that there are",
+                field="fingerprint",
+            )
+        paths = store.cost_paths(window, fingerprint)
+    if as_json:
+        total = sum(path.tax for path in paths)
+        output.data_json([path.to_json(total) for path in paths])
+    elif not paths:
+        output.note("nothing in this time")
+    else:
+        for line in path_lines(paths):
+            output.data(line)
+
+
+@app.command("diff", short_help="Compare two windows of time, path by path.")
+def diff_command(
+    fingerprint: Fingerprint,
+    *,
+    before: Annotated[
+        str, typer.Option(help="A window, as FROM..TO: 14d..7d, 2026-11-01..2026-11-08.", metavar="WINDOW")
+    ],
+    after: Annotated[str, typer.Option(help="The later window, such as 7d..now.", metavar="WINDOW")] = "7d..now",
+    limit: Annotated[
+        float | None,
+        typer.Option(
+            help="Exit with 1 if a path became dearer by more than this, in percent.", min=0, metavar="PERCENT"
+        ),
+    ] = None,
+    model: Model = None,
+    database: DatabaseUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show which paths of a constraint became dearer, by how much, with an interval of 95 %."""
+    now = time.time()
+    windows = [_span(text, now, flag, model) for text, flag in ((before, "before"), (after, "after"))]
+    with store_at(database) as store:
+        sums = [next((r.now for r in store.costs(window) if r.fingerprint == fingerprint), None) for window in windows]
+        old, new = (store.cost_paths(window, fingerprint) for window in windows)
+    for flag, side in zip(("before", "after"), sums, strict=True):
+        if side is None or not side.measured:
+            raise InputError(f"--{flag}: no answer of {fingerprint!r:.80} in this time", field=flag)
+    changes = path_changes(old, new, tuple(side.measured for side in sums if side is not None))
+    if as_json:
+        output.data_json([change.to_json() for change in changes])
+    else:
+        for line in change_lines(changes):
+            output.data(line)
+    over = [] if limit is None else [change for change in changes if change.is_dearer and change.percent > limit]
+    if over:
+        output.note(f"dearer by more than {limit:g} %: {', '.join(change.path for change in over)}")
+        raise typer.Exit(1)
+
+
+def _window(since: str, until: str | None, model: str | None) -> CostWindow:
+    """Raises InputError."""
+    now = time.time()
+    return _between(
+        read_since(since, now), now if until is None else read_since(until, now, flag="until"), model, "until"
+    )
+
+
+def _span(text: str, now: float, flag: str, model: str | None) -> CostWindow:
+    """A window as it is written. Raises InputError."""
+    first, separator, last = text.partition("..")
+    if not separator:
+        raise InputError(f"--{flag} {text!r:.60} is no window", hint="FROM..TO, such as 14d..7d", field=flag)
+    until = now if last.strip() in ("", "now") else read_since(last, now, flag=flag)
+    return _between(read_since(first, now, flag=flag), until, model, flag)
+
+
+def _between(since: float, until: float, model: str | None, flag: str) -> CostWindow:
+    if since >= until:
+        raise InputError(f"--{flag}: the window ends before it begins", field=flag)
+    return CostWindow(since=since, until=until, model=model)
