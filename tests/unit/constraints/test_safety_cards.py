@@ -9,12 +9,12 @@ import pytest
 from espalier.constraints.safety.alphabet import Alphabet
 from espalier.constraints.safety.automaton import smallest
 from espalier.constraints.safety.cards import card_automata, card_sets, find_cards, is_card
-from espalier.constraints.safety.folding import representatives
+from espalier.constraints.safety.folding import folded, representatives
 from espalier.errors import Cancelled
 from espalier.time_limit import time_limit
 
 SHAPES = [(14,), (15,), (16,), (19,), (4, 4, 4, 4), (4, 6, 5), (4, 6, 4)]
-BEFORE = "abcxyzABCXYZ0123456789_.@-éß中"
+BEFORE = "abcxyzABCXYZ0123456789_.@-éß中．＠－７ａ"
 """Characters directly after which no card begins."""
 
 
@@ -102,7 +102,7 @@ def compare(texts: list[str]) -> None:
     finder = CardFinder()
     for text in texts:
         found = cards_in(text)
-        assert list(find_cards(text)) == found, text
+        assert list(find_cards(folded(text))) == found, text
         assert finder.has_card(text) == bool(found), text
 
 
@@ -160,6 +160,16 @@ def test_no_card_is_seen_across_a_wrong_gap_or_a_group_that_is_too_short_or_too_
         texts += [card[:at] + more + card[at:] for more in (" ", "-", "  ", "x", ".", "0", "7")]
         texts += [card[:at] + card[at + 1 :], f"{card} {card}", f"{card}-{card}", f"{card[: at or 1]} {card}"]
     compare(texts)
+
+
+@pytest.mark.parametrize(
+    "shape", [(4, 6, 6), (4, 6, 9), (4, 6, 3), (4, 5, 5), (6, 4, 4), (4, 4, 4, 5), (3, 4, 4, 4), (4, 4, 6)]
+)
+def test_groups_of_other_sizes_are_no_card(shape: tuple[int, ...]) -> None:
+    rng = random.Random(sum(shape) * len(shape))
+    cards = [in_groups(valid(str(start), sum(shape), rng), shape, "   ") for start in range(10, 100)]
+    compare(cards)
+    assert not [card for card in cards if card.startswith("4") and cards_in(card)]
 
 
 @pytest.mark.parametrize("before", list('aZ_.@-09é中 ,:(\n"'))
