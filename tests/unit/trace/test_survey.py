@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from espalier.trace.foreign.coverage import ENDLESS, Coverage
-from espalier.trace.foreign.evidence import Evidence, EventComparison
+from espalier.trace.foreign.evidence import EventComparison, Evidence
 from espalier.trace.foreign.matching import LogLink, Survey, TaskFit
 from espalier.trace.foreign.placing import placed
 from espalier.trace.foreign.responses import ApiChoice, ApiStep
