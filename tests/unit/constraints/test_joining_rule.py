@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any, Literal, Optional
+
+import numpy as np
 import pytest
 
+from espalier.automata.reasons.blame import Blame
 from espalier.constraints.ban import Ban
+from espalier.constraints.compiler import Compiler
 from espalier.constraints.compose.all_of import AllOf
 from espalier.constraints.compose.any_of import AnyOf
+from espalier.constraints.joining.named import read_constraint, read_grammar
 from espalier.constraints.joining.rule import (
     filters_in,
     is_filter,
@@ -18,10 +25,13 @@ from espalier.constraints.joining.rule import (
     without_filters,
 )
 from espalier.constraints.safety.spec import Safety
-from espalier.constraints.spec import Choice, Regex
+from espalier.constraints.spec import Choice, JsonSchema, Regex
 from espalier.constraints.words.spec import Wordlist
-from espalier.errors import CapabilityError
+from espalier.decoding.rewinding.strategy import MAX_SHOWN, RewindQuestions, _RewindingRun
+from espalier.errors import CapabilityError, InputError
+from espalier.tokens.vocab import Vocab
 
+BYTES = Compiler(Vocab.bytes())
 A, B, C = Regex("[a-c]+"), Regex("[b-d]+"), Choice(("b", "c"))
 BAN = Ban(("x",))
 SAFE = Safety("standard")
@@ -120,3 +130,59 @@ def test_a_category_for_which_nothing_is_enforced_has_a_note() -> None:
     assert unenforced(A) == ()
     assert len(unenforced(AllOf((A, OTHER)))) == sum(not entry["enforced"] for entry in OTHER.describe())
     assert all(note.startswith("safety: ") for note in unenforced(OTHER))
+
+
+@pytest.mark.parametrize("value", [int, list[int], int | None, Optional[int], Literal["a", 3], dict[str, int]])  # noqa: UP045
+def test_every_form_of_a_python_type_is_a_constraint(value: Any) -> None:
+    assert isinstance(read_constraint(value), JsonSchema)
+
+
+@pytest.mark.parametrize(
+    ("value", "hint"),
+    [
+        (["a", "b"], "choice="),
+        (("a",), "choice="),
+        ({"a"}, "choice="),
+        (frozenset({"a"}), "choice="),
+        ("a", "regex="),
+        (3, "a type such as"),
+        (None, "a type such as"),
+    ],
+)
+def test_what_is_no_constraint_is_refused_with_the_option_that_takes_it(value: Any, hint: str) -> None:
+    with pytest.raises(InputError) as told:
+        read_constraint(value)
+    assert told.value.field == "constraint"
+    assert hint in str(told.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("options", "has_space"),
+    [("", True), (', "x-guidance": {}', True), (', "x-guidance": {"whitespace_flexible": false}', False)],
+)
+def test_a_schema_in_a_grammar_of_larks_form_has_the_white_space_it_asks_for(options: str, has_space: bool) -> None:
+    schema = '{"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]' + options + "}"
+    compiled = BYTES.compile(read_grammar(f"start: a\na: %json {schema}\n"))
+    assert compiled.accepts('{"a":1}')
+    assert compiled.accepts('{"a": 1}') == has_space
+
+
+def test_a_dead_end_after_many_rewinds_names_the_last_ones() -> None:
+    rewinds = [SimpleNamespace(text=f"t{number}") for number in range(MAX_SHOWN + 2)]
+    run: Any = SimpleNamespace(_rewinds=rewinds, _can_rewind=True, generated=[])
+    message = str(_RewindingRun._dead_end_error(run, "no token", [], None))
+    assert f"{MAX_SHOWN + 2} times" in message
+    assert [number for number in range(MAX_SHOWN + 2) if f"'t{number}'" in message] == [*range(2, MAX_SHOWN + 2)]
+
+
+def test_what_took_a_token_back_is_told_beside_all_that_may_be_tried() -> None:
+    questions = RewindQuestions(None)  # type: ignore[arg-type]  # no members
+    questions.strict, questions.undoable = np.array([0b0011], np.int32), np.array([0b0100], np.int32)
+    assert questions.member_masks() == []
+    questions.forbidden = {4: Blame(member="ban", reason="a phrase")}
+    (_, whole), (member, mask) = questions.member_masks()
+    assert whole.tolist() == [0b10111]
+    assert (member, mask.tolist()) == ("ban", [~0b10000])
+    assert questions.strict.tolist() == [0b0011]
+    questions.undoable = None
+    assert questions.member_masks()[0][1].tolist() == [0b10011]

@@ -344,3 +344,13 @@ def test_a_character_that_could_only_complete_a_match_was_a_trap(begun):
     assert machine.least(state) < 8
     for dead in (b"x & rm \xe1\x99", b'f(x="| \\u0052m  \\u004', b'"; \\u0072m \\x6'):
         assert not isinstance(machine.read(machine.start, dead), bytes)
+
+
+@pytest.mark.parametrize("half", ["d800", "dbff", "dc00", "dfff"])
+def test_half_of_a_character_is_an_unknown_one(half):
+    assert next(strings_of(f'"a\\u{half}b"')).text == "a\ufffdb"
+
+
+@pytest.mark.parametrize("whole", ["d7ff", "e000"])
+def test_the_characters_beside_the_halves_are_themselves(whole):
+    assert next(strings_of(f'"a\\u{whole}b"')).text == f"a{chr(int(whole, 16))}b"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from espalier.jobs import intake
-from espalier.jobs.intake import LineReader, ListReader, Refused
+from espalier.jobs.intake import LineReader, ListReader, Refused, parse
 from espalier.jobs.values import InputFault
 
 ROUTE = "/v1/completions"
@@ -56,3 +56,27 @@ def test_a_list_has_at_most_so_many_items() -> None:
 def test_what_is_no_list_is_refused(text: str) -> None:
     with pytest.raises(Refused):
         items(text.encode())
+
+
+def test_half_of_a_character_is_no_json_and_two_halves_are() -> None:
+    for half in ("\\ud800", "\\udfff", "a\\ud83d b"):
+        with pytest.raises(Refused):
+            parse(f'{{"a": "{half}"}}'.encode())
+    assert parse(b'["\\ud83d\\ude00", "\\u00e9"]') == ["\U0001f600", "\u00e9"]
+    assert parse('["\u20ac"]'.encode()) == ["\u20ac"]
+
+
+@pytest.mark.parametrize("wrong", [b"\xff", b"\xc3(", b"\xed\xa0\x80"])
+def test_a_wrong_byte_is_told_before_the_rest_of_the_file_is_read(
+    wrong: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(intake, "PIECE", 16)
+    file = io.BytesIO(b'["abc' + wrong + b'defg"' + b", 1" * 1000 + b"]")
+    with pytest.raises(Refused, match="UTF-8"):
+        list(ListReader(file, most=9999))
+    assert file.tell() <= 16
+    for size in range(8):  # wherever the piece is cut
+        with pytest.raises(Refused, match="UTF-8"):
+            items(b'["' + b"a" * size + wrong + b'bcdefg", 1, 2, 3]')
+    with pytest.raises(Refused):
+        items(b'["abc' + b"\xe2\x82")

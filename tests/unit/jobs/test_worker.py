@@ -181,6 +181,47 @@ def test_running_items_stop_at_the_next_heartbeat(how: str, store: BatchStore) -
     assert found(store, batch.id).state == (BatchState.CANCELLED if how == "cancel" else BatchState.COMPLETED)
 
 
+class SlowToStop(Waiting):
+    """An executor that takes a while to stop."""
+
+    async def execute(self, item: WorkItem) -> ItemAnswer:
+        try:
+            return await super().execute(item)
+        except asyncio.CancelledError:
+            self.stopped.clear()
+            for _ in range(20):
+                await asyncio.sleep(0)
+            self.stopped.append(item.custom_id)
+            raise
+
+
+def test_an_item_is_given_back_once_it_has_stopped_so_that_no_other_worker_runs_it_meanwhile(
+    store: BatchStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch, executor = submit(store, [line(1)]), SlowToStop()
+    stopped, release = list[list[str]](), store.queue.release
+
+    def note(name: str, leases: Any) -> Any:
+        stopped.append(list(executor.stopped))
+        return release(name, leases)
+
+    monkeypatch.setattr(store.queue, "release", note)
+
+    async def run() -> None:
+        running = asyncio.create_task(worker(store, executor).run())
+        await executor.begun.wait()
+        store.batches.pause(batch.id, caller=None, paused=True)
+        while not stopped:
+            await asyncio.sleep(0.01)
+        executor.goes_on.set()
+        store.batches.pause(batch.id, caller=None, paused=False)
+        await running
+
+    asyncio.run(run())
+    assert stopped[0] == ["c1"]
+    assert found(store, batch.id).state == BatchState.COMPLETED
+
+
 def test_a_cancelled_worker_gives_its_items_back_untouched(store: BatchStore) -> None:
     batch = submit(store, [line(one) for one in range(3)])
 

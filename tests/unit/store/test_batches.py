@@ -9,18 +9,19 @@ import os
 import re
 import secrets
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from espalier.errors import InputError, OutputError
-from espalier.jobs.states import BatchState
+from espalier.jobs.states import BatchState, ItemState
 from espalier.jobs.values import ItemEnd
-from espalier.store.batches.batches import TooManyOpen
+from espalier.store.batches.batches import MOST_PRIORITY, TooManyOpen
 from espalier.store.batches.open import BatchStore
 from espalier.store.batches.queue import POISON
-from espalier.store.batches.quota import ResultQuota
+from espalier.store.batches.quota import ResultQuota, UploadQuota, UploadQuotaFull
 from tests.batch_jobs import Clock, Echo, answer, found, jsonl, line, open_batches, results, submit, upload
 
 
@@ -405,3 +406,65 @@ def test_a_batch_whose_results_fill_the_disk_is_cancelled_and_keeps_what_it_has(
     assert len(list(store.results.lines(batch.id, "all"))) == 100
     assert found(store, other.id).counts.completed == 3
     store.database.close()
+
+
+@pytest.mark.parametrize("priority", [MOST_PRIORITY + 1, -MOST_PRIORITY - 1])
+def test_a_priority_out_of_range_is_refused(priority: int, batches: BatchStore) -> None:
+    with pytest.raises(InputError, match="a priority is from") as told:
+        submit(batches, [line(1)], priority=priority)
+    assert told.value.field == "priority"
+    batch = submit(batches, [line(1)], priority=MOST_PRIORITY)
+    with pytest.raises(InputError, match="a priority is from"):
+        batches.batches.prioritise(batch.id, caller="me", priority=priority)
+    assert found(batches, batch.id).plan.priority == MOST_PRIORITY
+    assert batches.batches.prioritise(batch.id, caller="me", priority=-MOST_PRIORITY) is not None
+
+
+def test_items_of_open_batches_are_counted_by_state_and_those_of_ended_ones_not(batches: BatchStore) -> None:
+    assert batches.batches.open_items() == dict.fromkeys(ItemState, 0)
+    begun(batches, 3)
+    begun(batches, 2)
+    assert batches.batches.open_items() == dict.fromkeys(ItemState, 0) | {ItemState.PENDING: 5}
+    (item,) = batches.queue.claim("w", 1, alone=True)
+    batches.queue.record("w", [ItemEnd(lease=item.lease, answer=answer())])
+    assert batches.batches.open_items() == dict.fromkeys(ItemState, 0) | {ItemState.PENDING: 4, ItemState.DONE: 1}
+    finish(batches)
+    assert batches.batches.open_items() == dict.fromkeys(ItemState, 0)
+
+
+def test_results_that_break_their_constraint_are_counted_and_unjudged_ones_not(batches: BatchStore) -> None:
+    batch_id = begun(batches, 6)
+    valid = dict(zip(range(1, 6), (True, False, None, False, None), strict=True))
+    items = batches.queue.claim("w", 5, alone=True)
+    batches.queue.record(
+        "w", [ItemEnd(lease=one.lease, answer=replace(answer(), valid=valid[int(one.custom_id[1:])])) for one in items]
+    )
+    counted = found(batches, batch_id).counts
+    assert (counted.total, counted.completed, counted.invalid, counted.pending) == (6, 5, 2, 1)
+
+
+def test_the_input_of_a_job_of_a_word_list_server_goes_with_its_end_and_an_openai_upload_stays(
+    batches: BatchStore,
+) -> None:
+    for kind, content in (("seed", b'[{"prompt": "p1"}]'), ("openai", jsonl([line(1)]))):
+        batch = submit(batches, content, kind=kind)
+        assert batches.queue.validate("w", Echo())
+        items = batches.queue.claim("w", 10, alone=True)
+        batches.queue.record("w", [ItemEnd(lease=one.lease, answer=answer()) for one in items])
+        batches.queue.tend("w")
+        assert found(batches, batch.id).state == BatchState.COMPLETED
+        is_there = batches.files.get(batch.plan.input_file, caller=None) is not None
+        assert is_there == (kind == "openai")
+
+
+def test_an_upload_that_ends_after_another_took_the_last_room_is_refused(batches: BatchStore) -> None:
+    batches.files.quota = UploadQuota(batches.database, most_bytes=100, most_files=2)
+    for size in (60, 40):
+        upload(batches, b"x" * size)
+    with pytest.raises(UploadQuotaFull, match="2 uploads"):
+        upload(batches, b"")
+    with pytest.raises(UploadQuotaFull, match="100 bytes"):
+        upload(batches, b"x" * 101, caller="you")
+    upload(batches, b"x" * 100, caller="you")
+    assert len(batches.files.page(caller="me", limit=9)) == 2
+    assert len(list(batches.files.folder.iterdir())) == 3, "nothing is left of what was refused"

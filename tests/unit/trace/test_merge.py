@@ -16,9 +16,9 @@ from espalier.errors import InputError
 from espalier.trace.foreign.evidence import Evidence
 from espalier.trace.foreign.log_reader import LogReader
 from espalier.trace.foreign.matching import MatchError
-from espalier.trace.foreign.merge import CombinedTrace, estimate, merge, merge_files, text_of
+from espalier.trace.foreign.merge import CombinedTrace, _step, estimate, merge, merge_files, text_of
 from espalier.trace.foreign.placing import placed
-from espalier.trace.foreign.responses import ResponseError, read_response
+from espalier.trace.foreign.responses import ApiStep, ResponseError, read_response
 from espalier.trace.foreign.tasks import Tasks
 
 
@@ -194,6 +194,32 @@ def test_fault_6_a_response_without_log_probabilities_is_merged_from_the_log_alo
     assert [one["token"]["text"] for one in found.data["steps"]] == ["", "b", ""]
     with pytest.raises(ResponseError, match="choice 0 of the response has no log probabilities"):
         estimate(read_response(json.dumps(bare)))
+
+
+def test_a_response_without_log_probabilities_or_a_count_has_the_steps_up_to_the_last_event():
+    bare = response()
+    bare["choices"][0]["logprobs"] = None
+    found = fitted(bare, written([event(7, 1, 1)]))
+    assert [one["token"]["text"] for one in found.data["steps"]] == ["", "b"]
+    assert (rejected(found), found.data["summary"]["total_steps"]) == ([1], 2)
+
+
+def test_one_task_number_in_two_slots_is_refused_unless_the_slot_is_told():
+    log = written([event(7, 1, 1), event(7, 1, 1, slot=1)])
+    with pytest.raises(MatchError):
+        fitted(response(), log, task=7)
+    assert rejected(fitted(response(), log, task=7, slot=1)) == [1]
+
+
+def test_the_text_of_a_token_is_the_replys_and_the_logs_only_where_the_reply_lacks_it():
+    step = ApiStep(id=None, text="b", bytes=None, logprob=-1.0, top=())
+    lacking = ApiStep(id=None, text="", bytes=None, logprob=None, top=(), is_missing=True)
+    taken, sampled = {"resampled": {"id": 4, "text": "log"}}, {"was_rejected": True}
+    assert _step(0, step, sampled, taken)["token"]["text"] == "b"
+    assert _step(0, step, sampled, taken)["token"]["id"] == 4
+    assert _step(0, lacking, sampled, taken)["token"]["text"] == "log"
+    assert _step(0, lacking, sampled, {"resampled": {"id": 4, "text": None}})["token"]["text"] == ""
+    assert _step(0, lacking, {"was_rejected": False}, taken)["token"]["id"] is None
 
 
 def test_a_task_whose_words_are_not_in_the_text_is_not_merged_into_a_response_without_log_probabilities():

@@ -89,3 +89,11 @@ def test_the_token_that_ended_the_text_is_not_missing(finish: str, is_missing: b
     assert sequence.steps[-1].is_missing == is_missing
     assert sequence.sure == (True, True)
     assert not placed(choice(entry("a"), total=1, finish="stop")).steps[-1].is_missing
+
+
+def test_what_follows_an_unsure_entry_is_unsure_and_what_stands_before_it_is_not() -> None:
+    """A token may be missing before `é`."""
+    sequence = placed(choice(entry("a"), entry("é"), total=4))
+    assert sequence.sure == (True, False, False, False)
+    assert [step.text for step in sequence.steps] == ["a", "é", "", ""]
+    assert placed(choice(entry("a"), entry("b"), entry("é"), entry("c"), total=6)).sure == (True, True, *[False] * 4)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from espalier.trace.foreign.coverage import ENDLESS, Coverage
-from espalier.trace.foreign.evidence import Evidence
+from espalier.trace.foreign.evidence import EventComparison, Evidence
 from espalier.trace.foreign.matching import LogLink, Survey, TaskFit
 from espalier.trace.foreign.placing import placed
 from espalier.trace.foreign.responses import ApiChoice, ApiStep
@@ -148,10 +148,29 @@ def test_what_several_tasks_have_in_common_is_told_without_their_names() -> None
     for task in (1, 2):
         here.add(event(1, task_id=task, slot_id=task, **draws))
     here.add(event(2, task_id=2, slot_id=2, **draws))
+    for task, taken in ((1, "y"), (2, "z")):
+        here.add(event(3, task_id=task, slot_id=task, **draws | {"resampled": {"id": 4, "text": taken}}))
+    here.add(event(4, task_id=1, slot_id=1, **draws))
     keys = (TaskKey(1, 1), TaskKey(2, 2))
     link = LogLink(how="shared", reason="", fit=TaskFit(steps={1}), candidates=keys)
     assert list(here.common_events(link)) == [{"step": 1, **draws}]
     assert list(here.common_events(LogLink(how="shared", reason="", fit=TaskFit(), candidates=keys))) == []
     assert list(here.common_events(LogLink(how="none", reason=""))) == []
-    assert [each["step"] for each in here.events(keys[1])] == [1, 2]
+    assert [each["step"] for each in here.events(keys[1])] == [1, 2, 3]
     assert list(survey().events(keys[1])) == []
+
+
+def test_the_evidence_counts_each_event_once_by_all_that_agrees() -> None:
+    here, fit = survey(), TaskFit()
+    here._agree(fit, event(1), EventComparison(by_id=True, by_text=True, probabilities=1, bits=2.0))
+    here._agree(fit, event(2), EventComparison(by_text=True, probabilities=5, bits=1.5))
+    here._agree(fit, event(3), EventComparison(by_text=True, is_proven=True, is_same_token=True))
+    assert (fit.by_id, fit.by_text, fit.by_probability, fit.proven, fit.same_token) == (1, 3, 2, 1, 1)
+    assert (fit.bits, fit.last) == (3.5, 3)
+
+
+def test_a_token_counts_as_drawn_again_by_its_probability() -> None:
+    here, fit = survey(), TaskFit()
+    for drawn in (0.25, 1.0, 0.0, None, 0.5):
+        here._agree(fit, event(1), EventComparison(by_id=True, drawn=drawn))
+    assert fit.drawn == 3.0

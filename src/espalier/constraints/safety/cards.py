@@ -161,8 +161,8 @@ def _fours_digit(first: int, state: Any, digit: int) -> State:
     if read == 4:
         return "part"
     read += 1
-    if read == 1 and group == first and is_new:
-        return (group, 1, str(digit), is_new, False)
+    if read == 1 and group == first:  # four groups before it are no part of a card that begins here, or after a hyphen
+        return (group, 1, str(digit) if is_new else None, is_new, False)
     if isinstance(card, str):
         if 16 not in LENGTHS.get(f"{card}{digit}", ()):
             card = None

@@ -247,8 +247,8 @@ class _DraftRun:
         seen.least = kit.least
         ahead: list[int] = []
         for name, drafter in self._drafters.items():
-            if len(ahead) >= room:  # the rest is not asked, and has missed nothing
-                break
+            if len(ahead) >= room:
+                break  # the rest is not asked, and has missed nothing
             if known.due.get(name, 0) > known.taken:
                 continue
             if name in self._sure:

@@ -43,8 +43,6 @@ def top_p(given: ServerCandidates, settings: SamplerSettings) -> Options:
     p = SINGLE(settings.top_p)
     if p >= 1:
         return (given,)
-    if given.is_whole and not given.is_sorted:
-        given = given.with_logits(given.logits)
     found = given.sorted()
     sums = np.cumsum(found.probs(), dtype=np.float32)
     count = sums.shape[0]

@@ -1,0 +1,110 @@
+"""Parts of a record by themselves: which candidates it lists, what is allowed, and which steps later ones confirm."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from espalier.grammar.parser import parse
+from espalier.tokens.vocab import Vocab
+from espalier.upstream.xray.follow import _spell_tokens
+from espalier.upstream.xray.grammar.matcher import States
+from espalier.upstream.xray.grammar.pieces import WHOLE, Pieces
+from espalier.upstream.xray.grammar.program import compile_program
+from espalier.upstream.xray.record import LISTED, _Allows, _drawn_candidates, _list_tokens
+from espalier.upstream.xray.replay import SamplerReplay
+
+TOKENS = [*"abcxyz", "ab", "bc", "é", "東"]
+PIECES = Pieces([token.encode() for token in TOKENS] + [b"\xc3", b"\xa9", b""], frozenset([12]))
+
+
+def states(grammar: str) -> States:
+    return States(compile_program(parse(grammar), special={}), PIECES)
+
+
+def reported(*, chosen: int | None = None, chosen_logprob: float | None = None) -> Any:
+    """20 tokens, 100 to 119, the best first."""
+    logprobs = np.linspace(-0.5, -9.0, 20, dtype=np.float32)
+    return SimpleNamespace(ids=np.arange(100, 120), logprobs=logprobs, chosen=chosen, chosen_logprob=chosen_logprob)
+
+
+def test_a_step_lists_ten_tokens_and_those_that_it_is_about() -> None:
+    best = [*range(100, 100 + LISTED)]
+    assert [token for token, _ in _list_tokens(reported(), [])] == best
+    assert [token for token, _ in _list_tokens(reported(), [103, 115, 115])] == [*best, 115]
+    listed = _list_tokens(reported(chosen=7, chosen_logprob=0.25), [7, 8])
+    assert [token for token, _ in listed] == [*best, 7]
+    assert listed[-1] == (7, 0.0), "no probability is above 1"
+    assert [token for token, _ in _list_tokens(reported(chosen=7), [7])] == best
+
+
+def test_what_was_drawn_from_is_listed_without_what_had_no_chance() -> None:
+    names: Any = SimpleNamespace(candidate=lambda token, prob, logit: (token, prob, logit))
+    probs = np.array([0.0, 0.25, 0.75, 0.0])
+    draw: Any = SimpleNamespace(ids=np.arange(50, 54), probs=probs, logits=np.arange(4, dtype=np.float32))
+    assert _drawn_candidates(draw, names, 52) == ((52, 0.75, 2.0), (51, 0.25, 1.0))
+    assert [row[0] for row in _drawn_candidates(draw, names, 53)] == [52, 51, 53], "the token itself is always listed"
+    many: Any = SimpleNamespace(ids=np.arange(30), probs=np.full(30, 1 / 30), logits=np.zeros(30, dtype=np.float32))
+    assert [row[0] for row in _drawn_candidates(many, names, 29)] == [*range(LISTED), 29]
+
+
+def test_everything_is_allowed_where_nothing_constrains() -> None:
+    grammar = states('root ::= "ab" "c"*')
+    begin: Any = SimpleNamespace(state=grammar.start, begun=WHOLE)
+    nowhere: Any = SimpleNamespace(state=None, begun=WHOLE)
+    assert [_Allows(begin, grammar)(token) for token in (0, 1, 6)] == [True, False, True]
+    assert _Allows(nowhere, grammar)(1)
+    assert _Allows(begin, None)(1)
+
+
+@pytest.mark.parametrize("grammar", ['root ::= "ab" "c"*', "root ::= [^a]+", 'root ::= "é" | "x"?'])
+def test_one_token_some_tokens_and_the_mask_agree_and_a_mask_is_built_once(grammar: str) -> None:
+    here = states(grammar)
+    state = here.start
+    mask = here.mask(state, WHOLE)
+    assert here.mask(state, WHOLE) is mask
+    fresh = states(grammar)
+    some = np.array([3, 0, 12, 8, 10, 6, 3])
+    assert fresh.allowed(fresh.start, some, WHOLE).tolist() == mask[some].tolist()
+    other = states(grammar)
+    assert [other.allows(other.start, int(token), WHOLE) for token in some] == mask[some].tolist()
+
+
+def test_the_first_token_of_a_vocabulary_is_spelled_and_ids_that_are_none_are_not() -> None:
+    known: Any = SimpleNamespace(vocab=Vocab.from_tokens([b"zero", b"one", b""], eos_ids=[2]))
+    assert _spell_tokens([0, 1, 3, -1], known) == [b"zero", b"one", b"", b""]
+
+
+def test_steps_up_to_the_last_checked_draw_are_confirmed() -> None:
+    def path(*checked: bool) -> Any:
+        before: Any = SimpleNamespace(verdict=None, before=None)
+        for is_checked in checked:
+            before = SimpleNamespace(verdict=SimpleNamespace(is_checked=is_checked), before=before)
+        return before
+
+    for checked, confirmed in (
+        ((True, True, True), 3),
+        ((True, True, False), 2),
+        ((True, False, False), 1),
+        ((False, True, False, False), 2),
+        ((False, False), 0),
+    ):
+        replay: Any = SimpleNamespace(_last=[path(*checked)])
+        assert SamplerReplay._confirmed(replay, len(checked)) == confirmed
+    both: Any = SimpleNamespace(_last=[path(True, True), path(True, False)])
+    assert SamplerReplay._confirmed(both, 2) == 1, "in every possibility"
+
+
+@pytest.mark.parametrize(("among", "token"), [(None, None), ({5}, 5), ({5, 6}, None), ({7}, None)])
+def test_a_token_is_predicted_where_only_one_is_possible(among: set[int] | None, token: int | None) -> None:
+    def ahead(_reported: Any, _token: Any) -> list[Any]:
+        taken = [SimpleNamespace(taken=SimpleNamespace(token=one)) for one in (5, 6)]
+        return [SimpleNamespace(verdict=verdict) for verdict in (None, SimpleNamespace(taken=None), *taken)]
+
+    replay: Any = SimpleNamespace(is_lost=False, _ahead=ahead)
+    assert SamplerReplay.predict(replay, reported(), None if among is None else frozenset(among)) == token
+    replay.is_lost = True
+    assert SamplerReplay.predict(replay, reported(), frozenset([5])) is None
