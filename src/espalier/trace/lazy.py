@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, overload
 
 T = TypeVar("T")
@@ -37,6 +37,9 @@ class LazySequence(Sequence[T], Generic[T]):
     def __getitem__(self, index: slice) -> tuple[T, ...]: ...
     def __getitem__(self, index: int | slice) -> T | tuple[T, ...]:
         return self._all()[index]
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self._all())  # the one of Sequence asks for each item by its index
 
     def __len__(self) -> int:
         return len(self._all()) if self._length is None else self._length

@@ -73,6 +73,7 @@ class LazyNetwork:
         self.plain: list[bool] = []
         self.is_met: list[bool] = []
         self._is_called: list[bool] = []
+        self._bytes_read: dict[int, ByteSet] = {}  # by position, see `reads`
         self.least: list[int] = []
         self.refs = refs
         self._of_ref = {ref: number for number, ref in enumerate(refs)}
@@ -144,6 +145,7 @@ class LazyNetwork:
             self._full = max(self._most, 2 * len(self._numbers))
 
     def _drop(self, used: set[int]) -> None:
+        self._bytes_read.clear()
         for place, number in list(self._numbers.items()):
             self.is_met[number] = self._is_called[number] = False
             self.masks[number] = self.moves[number] = self.calls[number] = ()
@@ -217,13 +219,15 @@ class LazyNetwork:
 
     def reads(self, position: int) -> ByteSet:
         """The bytes that can be read at a position."""
-        members_read: ByteSet = 0
         with self._lock:  # other threads ask too, and `forget` drops the masks
-            if not self.is_met[position]:
+            bytes_read = self._bytes_read.get(position)
+            if bytes_read is None:
                 self.meet(position)
-            for members in self.masks[position]:
-                members_read |= members
-        return members_read
+                bytes_read = 0
+                for members in self.masks[position]:
+                    bytes_read |= members
+                self._bytes_read[position] = bytes_read
+        return bytes_read
 
 
 def reads(item: LazyItem) -> bool:

@@ -75,6 +75,8 @@ class NetworkExplainer:
 
     def rule_reading(self, state: Stacks, byte: int) -> RulePosition:
         """The rule of the stacks that can read a byte, of all of them if none can."""
+        if len(state.items) == 1:  # most of the time: nothing to tell apart
+            return self.rule_position(state)
         items = tuple(item for item in state.items if self._network.reads(item[0]) >> byte & 1)
         alike = len(items) in (0, len(state.items))
         return self.rule_position(state if alike else Stacks(items, False, state.least))

@@ -141,6 +141,8 @@ class SchemaExplainer:
 
     def rule_reading(self, state: Stacks, byte: int) -> RulePosition:
         """The same for the sub-schemas that can read a byte, for all of them if none can."""
+        if len(state.items) == 1:  # most of the time: nothing to tell apart
+            return self._innermost(state.items), None
         items = tuple(item for item in state.items if self._network.reads(item[0]) >> byte & 1)
         return self._innermost(items or state.items), None
 
