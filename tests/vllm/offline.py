@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from vllm.exceptions import VLLMValidationError
 
 from vllm import LLM, SamplingParams
 
@@ -43,7 +44,7 @@ def main(job: Path, answers: Path) -> None:
             outputs = llm.generate(
                 [one["prompt"] for one in requests], [params_of(one) for one in requests], use_tqdm=False
             )
-        except ValueError as error:
+        except (ValueError, VLLMValidationError) as error:
             rounds.append({"refused": str(error)})
             continue
         found = []
