@@ -53,7 +53,14 @@ MIXED: Mapping[str, tuple[Mapping[str, Any], Oracle]] = {
         ),
     ),
     "small schema": (
-        {"json_schema": {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"]}},
+        {
+            "json_schema": {
+                "type": "object",
+                "properties": {"ok": {"type": "boolean"}},
+                "required": ["ok"],
+                "additionalProperties": False,
+            }
+        },
         lambda text: isinstance(json.loads(text).get("ok"), bool),
     ),
 }
