@@ -186,6 +186,7 @@ class ToyVllm:
             last = max((i for i, one in enumerate(rows) if one is not None), default=-1)
             if last > hole:
                 rows[hole], rows[last] = rows[last], None
+                holes.remove(hole)  # the move alone says that whoever was there has left
                 moved.append((last, hole, self.moves.UNIDIRECTIONAL))
                 self.seen["moved"] += 1
         kept = [one for one in rows if one is not None]

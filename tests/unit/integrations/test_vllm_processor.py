@@ -266,6 +266,17 @@ def test_tax_and_removed_mass_of_each_step_are_told_on_request(base: str, compil
 
 
 @against
+def test_a_request_whose_row_another_one_takes_is_told_to_have_left(base: str) -> None:
+    """vLLM moves the last row into the place of one that has finished, and lists neither as removed."""
+    reports: list[StepReport] = []
+    made = processor(type("Told", (DemoProcessor,), {"reporter": staticmethod(reports.append)}))
+    first, second = (params_of("choice", report=True, id=name) for name in "ab")
+    made.update_state(update(added=[(0, first, [1], [5]), (1, second, [1], [])]))
+    made.update_state(update(moved=[(1, 0, MoveDirectionality.UNIDIRECTIONAL)]))
+    assert [(one.id, one.left) for one in reports] == [("a", "unfinished")]
+
+
+@against
 def test_logits_of_a_part_of_a_prompt_are_no_step_of_a_report(base: str) -> None:
     """A long prompt is read in parts, and the runner asks for masks after each of them."""
     reports: list[StepReport] = []

@@ -40,6 +40,8 @@ class RowsV1:
                 self._places[second] = moved
             if other is not None and direction is self._swap:
                 self._places[first] = other
+            else:  # whoever was there has left, which nothing else says
+                self._masker.leave(other)
 
     def apply(self, logits: torch.Tensor) -> torch.Tensor:
         if self._places:
