@@ -35,7 +35,7 @@ ARGUMENTS = (
     "--block-size=32",
     "--max-num-seqs=64",
     "--logits-processors=espalier.integrations.vllm:ConstraintProcessor",
-    "--middleware=espalier.integrations.vllm.http:ConstraintGuard",
+    "--middleware=espalier.integrations.vllm.http.ConstraintGuard",
     "--host=127.0.0.1",
 )
 
@@ -73,6 +73,8 @@ def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     finally:
         process.kill()
         process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
 
 
 def post(port: int, body: dict[str, Any], path: str = "/v1/completions") -> tuple[int, Any]:

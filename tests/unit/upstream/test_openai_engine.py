@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import espalier
-from espalier import Choice, Gbnf, JsonObject, JsonSchema, Regex, Wordlist
+from espalier import Choice, Gbnf, JsonObject, JsonSchema, Regex
 from espalier.errors import CapabilityError, InputError, UnknownModel, UpstreamError
 from tests.scripted_server import STREAM, Asked, Hang, ScriptedServer, event, reply, scripted_server
 
@@ -29,11 +29,7 @@ def says(text: str, finish: str = "stop") -> list[bytes]:
 
 @contextmanager
 def engine_where(
-    answer: Callable[[dict[str, Any]], list[bytes | Hang]],
-    owner: str = "someone",
-    version: str = "",
-    processor: str = "",
-    **options: Any,
+    answer: Callable[[dict[str, Any]], list[bytes | Hang]], owner: str = "someone", version: str = "", **options: Any
 ) -> Iterator[tuple[espalier.LoadedEngine, ScriptedServer]]:
     def scripted(asked: Asked) -> list[bytes | Hang]:
         if asked.path == "/v1/models":
@@ -41,8 +37,8 @@ def engine_where(
             return [reply({"object": "list", "data": [one]})]
         if asked.path == "/version":
             return [reply({"version": version})]
-        if "vllm_xargs" in asked.body and not asked.body.get("stream"):  # whether our processor is there
-            return [reply({"error": {"message": processor}}, "400 Bad Request" if processor else "200 OK")]
+        if not asked.body.get("stream"):  # whether our processor is there
+            return [reply({"choices": []})]
         assert asked.path == ("/v1/chat/completions" if "messages" in asked.body else "/v1/completions")
         return answer(asked.body)
 
@@ -81,27 +77,6 @@ def test_vllm_gets_its_own_fields():
     assert server.asked[-2].body["structured_outputs"] == {"choice": ["yes", "no"]}
     assert server.asked[-2].body["top_k"] == 7
     assert server.asked[-1].body["structured_outputs"] == {"regex": "y.*"}
-
-
-def test_a_vllm_with_our_processor_gets_what_only_that_can_hold():
-    words = Wordlist(["red", "green"])
-    with engine_where(lambda body: says("red"), owner="vllm", processor="espalier: nothing to enforce") as (
-        engine,
-        server,
-    ):
-        result = engine.generate("hello", constraint=words, trace="off")
-        assert json.loads(server.asked[-1].body["vllm_xargs"]["espalier"]) == {"constraint": words.to_json()}
-        assert engine.generate("hello", regex="r.*", safety="minimal", trace="off").verdict.valid
-        assert "all_of" in server.asked[-1].body["vllm_xargs"]["espalier"]
-        engine.generate("hello", constraint=Choice(["red"]), trace="off")
-        assert "vllm_xargs" not in server.asked[-1].body
-    assert result.verdict.valid
-    assert any("processor inside vLLM" in note for note in result.notes)
-
-
-def test_a_vllm_without_our_processor_refuses_what_only_that_can_hold():
-    with engine_where(lambda body: says("red"), owner="vllm") as (engine, _), pytest.raises(CapabilityError):
-        engine.generate("hello", constraint=Wordlist(["red", "green"]))
 
 
 def test_vllm_takes_a_grammar():

@@ -1,5 +1,5 @@
 """A middleware for vLLM's server, which refuses what would drop a constraint before our processor is asked: `vllm serve
-MODEL --middleware espalier.integrations.vllm.http:ConstraintGuard`. It knows no constraint and imports no vLLM.
+MODEL --middleware espalier.integrations.vllm.http.ConstraintGuard`. It knows no constraint and imports no vLLM.
 
 vLLM runs each step of a beam search as a request of its own, without the `vllm_xargs` of the one that came, so a
 constraint beside `use_beam_search` would hold nothing, and nobody would learn of it.
@@ -37,7 +37,7 @@ class ConstraintGuard:
         messages = [await receive()]
         while messages[-1]["type"] == "http.request" and messages[-1].get("more_body"):
             messages.append(await receive())
-        if _is_unconstrained(b"".join(one.get("body", b"") for one in messages)):
+        if _is_unconstrained(b"".join(message.get("body", b"") for message in messages)):
             return await _refuse(send)
         kept = iter(messages)
 

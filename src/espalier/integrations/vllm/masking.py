@@ -77,7 +77,7 @@ class RowMasker:
         their rows."""
         self.settle()
         width, last = int(logits.shape[1]), self._compiler.vocab.eos_ids[0]
-        most = sum(len(one.rows) for one in placed)
+        most = sum(len(rows.rows) for rows in placed)
         packed = np.empty((most, masks.words(width)), dtype=np.int32)  # (N, W)
         open_rows: list[int] = []
         places: list[Place] = []
@@ -147,7 +147,9 @@ class RowMasker:
         ends = self._compiler.vocab.eos_ids[0]
         logits[rows, ends] = torch.where(dead, torch.zeros_like(logits[rows, ends]), logits[rows, ends])
         is_text = [step == place.row.length for place, step in zip(places, steps, strict=True)]
-        self._checks.append(([place if one else None for place, one in zip(places, is_text, strict=True)], dead))
+        self._checks.append(
+            ([place if is_kept else None for place, is_kept in zip(places, is_text, strict=True)], dead)
+        )
 
     def _tell_steps(self, place: Place) -> None:
         """Those whose token the engine has kept."""

@@ -52,7 +52,7 @@ class RowsV2:
         if not self._slots or not any(int(slot) in self._slots for slot in step.idx_mapping_np):
             return logits
         columns = (step.expanded_idx_mapping, step.pos, step.input_ids)
-        slots, ends, tokens = torch.stack([one.to(torch.int64) for one in columns]).cpu().numpy()  # (3, B)
+        slots, ends, tokens = torch.stack([column.to(torch.int64) for column in columns]).cpu().numpy()  # (3, B)
         rows: dict[int, list[int]] = {}
         for row, slot in enumerate(slots.tolist()):
             if slot in self._slots:
@@ -62,7 +62,7 @@ class RowsV2:
         rows = {slot: own for slot, own in rows.items() if ends[own[0]] + 1 >= filled[slot]}
         self._read(rows, ends, tokens)
         placed = [PlacedRows(self._slots[slot].place, own, tokens[own[1:]].tolist()) for slot, own in rows.items()]
-        self._masker.mask_rows(logits, sorted(placed, key=lambda one: one.rows[0]))
+        self._masker.mask_rows(logits, sorted(placed, key=lambda placed_rows: placed_rows.rows[0]))
         return logits
 
     def _leave(self, index: int) -> None:
@@ -93,6 +93,6 @@ class RowsV2:
         places = np.concatenate([np.arange(first, end) for _, first, end in missing])
         owners = np.concatenate([np.full(end - first, slot) for slot, first, end in missing])
         index = torch.from_numpy(np.stack([owners, places])).to(held.device)  # (2, n)
-        found = iter(held[index[0], index[1]].tolist())
+        newest = iter(held[index[0], index[1]].tolist())
         for slot, first, end in missing:
-            self._slots[slot].output.extend(next(found) for _ in range(first, end))
+            self._slots[slot].output.extend(next(newest) for _ in range(first, end))
