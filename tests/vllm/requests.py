@@ -71,7 +71,7 @@ PROMPTS = ("Generate user info", "Once upon a time", "Write a word.", "What is 3
 
 def mixed(count: int, seed: int, *, greedy: bool | None = None, long: bool = False) -> list[dict[str, Any]]:
     """Requests of all kinds in turn, and a tenth without a constraint: kind, prompt, params, the object for us. greedy:
-    None for both. long: prompts of many tokens, which begin alike."""
+    None for both. long: prompts of many tokens, which begin alike, and free texts that fill the cache."""
     rng = random.Random(seed)
     kinds = [*MIXED, None] if count > len(MIXED) else list(MIXED)
     found = []
@@ -81,7 +81,7 @@ def mixed(count: int, seed: int, *, greedy: bool | None = None, long: bool = Fal
         if long:
             prompt = "It was a long day and nobody knew why. " * rng.randint(4, 9) + prompt
         is_greedy = rng.random() < 0.5 if greedy is None else greedy
-        params = {"temperature": 0.0 if is_greedy else 1.0, "max_tokens": 160 if kind else 8}
+        params = {"temperature": 0.0 if is_greedy else 1.0, "max_tokens": 160 if kind or long else 8}
         found.append(
             {"kind": kind, "prompt": prompt, "params": params, "asked": dict(MIXED[kind][0]) if kind else None}
         )

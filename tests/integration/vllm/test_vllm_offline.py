@@ -1,4 +1,4 @@
-"""Our processor inside a real vLLM (its build for CPUs, first model runner): one engine with a KV cache of 24 blocks,
+"""Our processor inside a real vLLM (its build for CPUs, first model runner): one engine with a KV cache of 20 blocks,
 so that requests are preempted, prompts that are read in parts and begin alike, and requests of every kind at once.
 
 vLLM runs in an environment of its own, which scripts/setup_vllm.sh makes; without it the tests skip by name.
@@ -31,7 +31,7 @@ ENGINE = {
     "dtype": "float32",
     "max_model_len": 512,
     "block_size": 32,
-    "num_gpu_blocks_override": 24,
+    "num_gpu_blocks_override": 20,
     "max_num_batched_tokens": 64,
     "max_num_seqs": 32,
     "enable_prefix_caching": True,

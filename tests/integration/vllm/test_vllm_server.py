@@ -167,7 +167,7 @@ def test_no_request_is_unconstrained_in_silence(port: int, more: dict[str, Any],
 
 def test_a_server_that_nobody_has_named_is_found_to_be_vllm(port: int) -> None:
     with espalier.load(url=f"http://127.0.0.1:{port}") as engine:
-        result = engine.generate("Write a word.", regex=SHORT["pattern"], raw=True, trace="off", seed=3)
+        result = engine.generate("Write a word.", regex=SHORT["pattern"], raw=True, trace="off", seed=3, max_tokens=40)
     assert re.fullmatch("[a-z]{2,4}", result.text)
 
 
