@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -147,17 +146,6 @@ def test_the_tax_of_every_step_is_that_of_the_raw_logits(ran: dict[str, Any]) ->
 @pytest.mark.parametrize("said", [said for _, _, said in REFUSED])
 def test_what_cannot_be_enforced_is_refused_by_name(ran: dict[str, Any], said: str) -> None:
     assert said in ran[f"refused {said}"]["refused"]
-
-
-UNIT_TESTS = [f"tests/unit/integrations/test_vllm_{name}.py" for name in ("processor", "second_runner")]
-
-
-def test_the_processor_stands_before_both_interfaces_of_the_real_vllm(tmp_path: Path) -> None:
-    """The unit tests of both runners again, on vLLM's own classes."""
-    arguments = ["-q", "-p", "no:cacheprovider", "-m", "not slow", f"--basetemp={tmp_path}/pytest"]
-    ended = run("-m", "pytest", *arguments, *UNIT_TESTS, seconds=SECONDS, TEST_EXAMPLES="0.25")
-    assert ended.returncode == 0, ended.stdout[-4000:] + ended.stderr[-1000:]
-    assert "skipped" not in ended.stdout.splitlines()[-1]
 
 
 LOADING = """
