@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs vLLM for CPUs into an environment of its own, for the tests in tests/integration/vllm: it wants an older
 # transformers than we are tested with. Espalier itself is not installed: the tests run this folder's source. What was
-# installed before is not installed again. About a minute and 450 MB of downloads, torch among them.
+# installed before is not installed again. It takes 3.4 GB there, and two to four minutes.
 #
 #   scripts/setup_vllm.sh            install, and print the folder
 #   scripts/setup_vllm.sh --where    print the folder, installed or not
