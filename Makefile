@@ -21,7 +21,7 @@ export PYTHONDONTWRITEBYTECODE :=
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc 2>/dev/null || getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 export CMAKE_ARGS ?= -DLLAVA_BUILD=OFF -DLLAMA_OPENSSL=OFF -DGGML_NATIVE=OFF
 
-.PHONY: help setup demo test test-all check check-types check-rest docs sbom audit lock bench bench-compare soak fuzz mutants \
+.PHONY: help setup demo test test-all test-vllm check check-types check-rest docs sbom audit lock bench bench-compare soak fuzz mutants \
 	train-demo clean
 .DEFAULT_GOAL := help
 
@@ -46,6 +46,10 @@ test: .setup-dev ## run the tests but the slow ones, property tests and long tab
 
 test-all: .setup-dev ## run every test with every example, as CI does
 	$(PYTEST) $(PYTEST_ARGS)
+
+test-vllm: .setup-dev ## install vLLM for CPUs in an environment of its own, and run the tests inside it
+	scripts/setup_vllm.sh
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 0 tests/integration/vllm $(PYTEST_ARGS)
 
 check: .setup-dev ## lint, format, types, import contracts and style
 	@$(MAKE) --no-print-directory -j2 check-types check-rest

@@ -1,6 +1,6 @@
 """vLLM's and SGLang's interfaces as published, under their own names where those are not installed (`tests/doubles/`).
 
-Import it before `espalier.integrations.vllm` and `.sglang`. Only the one module that each adapter needs gets a double:
+Import it before `espalier.integrations.vllm` and `.sglang`. Only the modules that each adapter needs get a double:
 whoever asks whether vLLM is installed still learns that it is not.
 """
 
@@ -12,6 +12,7 @@ from pathlib import Path
 
 FOLDER = Path(__file__).parent / "doubles"
 VLLM = "vllm.v1.sample.logits_processor"
+VLLM_V2 = "vllm.v1.worker.gpu.sample.logits_processor"
 SGLANG = "sglang.srt.constrained.base_grammar_backend"
 HAS_VLLM = find_spec("vllm") is not None
 HAS_SGLANG = find_spec("sglang") is not None
@@ -26,6 +27,6 @@ def stand_in(name: str) -> None:
     spec.loader.exec_module(module)
 
 
-for is_installed, name in ((HAS_VLLM, VLLM), (HAS_SGLANG, SGLANG)):
+for is_installed, name in ((HAS_VLLM, VLLM), (HAS_VLLM, VLLM_V2), (HAS_SGLANG, SGLANG)):
     if not is_installed and name not in sys.modules:
         stand_in(name)

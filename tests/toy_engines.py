@@ -152,17 +152,13 @@ class ToyVllm:
         self.processor.update_state(
             self.update(batch_size=len(self.rows), removed=removed, added=added, moved=moved) if is_changed else None
         )
-        if self.ahead and (self.processor.needs_output_token_ids() or self.rng.random() < 0.5):
-            for one, token in late:
-                one.output[-1] = token
-            late = []
+        for one, token in late:  # which are there before anything is sampled
+            one.output[-1] = token
         if not self.rows:
             return
         logits = torch.randn((len(self.rows), self.vocab.width), generator=self._generator())
         before = logits.clone()
         after = self.processor.apply(logits)
-        for one, token in late:  # nobody needed them
-            one.output[-1] = token
         for place, one in enumerate(self.rows):
             self._take(one, before[place], after[place])
 
@@ -190,6 +186,7 @@ class ToyVllm:
             last = max((i for i, one in enumerate(rows) if one is not None), default=-1)
             if last > hole:
                 rows[hole], rows[last] = rows[last], None
+                holes.remove(hole)  # the move alone says that whoever was there has left
                 moved.append((last, hole, self.moves.UNIDIRECTIONAL))
                 self.seen["moved"] += 1
         kept = [one for one in rows if one is not None]

@@ -168,14 +168,14 @@ def open_engine(
     defaults: EngineOptions = DEFAULT,
     folders: Folders = NOWHERE,
 ) -> Engine:
-    """Load a model: `fake`, a GGUF file for llama.cpp, the address of a llama-server, a folder or hub name for
-    transformers; `options.engine` names another engine.
+    """Load a model: `fake`, a GGUF file for llama.cpp, the address of a server, which is asked whether it is a
+    llama-server, a folder or hub name for transformers; `options.engine` names another engine.
 
     defaults: values for options that are not set; those that the engine does not take are left out. Raises
     UnknownModel, CapabilityError, MissingDependency, InputError for an option that the engine does not take, and
     naming `draft_model` what its model raises.
     """
-    name = engine or options.engine or defaults.engine or choose(model, options.over(defaults).url)
+    name = engine or options.engine or defaults.engine or _found(model, options.over(defaults))
     if name in STEPPING:
         start([MASKS, ROWS], later=[DRAWS])  # while libraries are imported and the model is read
     make = ENGINES.load(name)
@@ -183,6 +183,16 @@ def open_engine(
     options.check_only(name, option_names)
     merged = options.over(defaults.only(option_names))
     return _with_draft(make(model, options=merged, folders=folders), merged, folders)
+
+
+def _found(model: str, options: EngineOptions) -> str:
+    """The name of the engine for a model that nobody has named one for. Asks the server, if it is one."""
+    name = choose(model, options.url)
+    if name != "llama-server":
+        return name
+    from espalier.upstream.detect import detect_engine
+
+    return detect_engine(model, options)
 
 
 def choose_for(model: object) -> str:
@@ -266,7 +276,8 @@ def taken_by(engine: str) -> tuple[str, ...]:
 
 
 def choose(model: str, url: str | None = None) -> str:
-    """The name of the engine for a model. url: the address of a server, if one was given."""
+    """The name of the engine for a model, as far as it can be told without asking a server. url: the address of one,
+    if it was given."""
     if url is not None or model.startswith(("http://", "https://")):
         return "llama-server"
     if model == "fake":

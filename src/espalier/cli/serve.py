@@ -70,7 +70,7 @@ def command(
     env_file: EnvFile = None,
     only: Annotated[str, typer.Option(help="Which routes: all, chat, or batch.")] = "all",
     upstream: Annotated[
-        str | None, typer.Option(metavar="URL", help="Serve in front of the llama-server at this address.")
+        str | None, typer.Option(metavar="URL", help="Serve in front of the server at this address.")
     ] = None,
     reasoning: Annotated[str | None, info_of(REASONING)] = None,
     on_ray: Annotated[bool, typer.Option("--ray", help="Serve on a Ray cluster: docs/scale.md.")] = False,

@@ -4,6 +4,7 @@ stands in: the tests' names say which of the two it was."""
 from __future__ import annotations
 
 import random
+import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,6 +21,7 @@ from espalier.errors import CapabilityError, InputError  # noqa: E402
 from espalier.integrations.rows.device import forbid_inplace, spread, spread_there, taxes  # noqa: E402
 from espalier.integrations.vllm import ConstraintProcessor  # noqa: E402
 from espalier.integrations.vllm.report import StepReport  # noqa: E402
+from espalier.integrations.vllm.reporter import reporter_of  # noqa: E402
 from espalier.tokens import mask as masks  # noqa: E402
 from espalier.tokens.vocab import Vocab  # noqa: E402
 from espalier.wiring import demo_model  # noqa: E402
@@ -101,7 +103,6 @@ def test_the_processor_is_of_the_base_class_and_changes_greedy_choices(base: str
     made = processor()
     assert isinstance(made, LogitsProcessor)
     assert made.is_argmax_invariant() is False
-    assert made.needs_output_token_ids() is False
 
 
 def update(added: Any = (), removed: Any = (), moved: Any = ()) -> Any:
@@ -159,6 +160,36 @@ def test_requests_that_ask_nothing_of_us_may_have_any_params(base: str) -> None:
 def test_speculative_decoding_is_refused_with_the_reason(base: str) -> None:
     with pytest.raises(CapabilityError, match="several tokens"):
         processor(speculative_config=object())
+
+
+AHEAD = {
+    "scheduler_config": SimpleNamespace(async_scheduling=True),
+    "model_config": SimpleNamespace(logits_processors=["espalier.integrations.vllm:ConstraintProcessor"]),
+}
+
+
+@against
+def test_scheduling_ahead_is_taken_where_the_runner_fills_in_the_tokens(
+    base: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the first runner does for processors that are named in its settings."""
+    batch = SimpleNamespace(InputBatch=SimpleNamespace(update_async_output_token_ids=None))
+    monkeypatch.setitem(sys.modules, "vllm.v1.worker.gpu_input_batch", batch)
+    processor(**AHEAD)
+    with pytest.raises(CapabilityError, match="does not tell them to this logits processor") as caught:
+        processor(**{**AHEAD, "model_config": SimpleNamespace(logits_processors=None)})  # a plug-in
+    assert caught.value.hint is not None
+    assert "--no-async-scheduling" in caught.value.hint
+
+
+@against
+def test_scheduling_ahead_is_refused_where_the_runner_fills_in_no_tokens(
+    base: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch = SimpleNamespace(InputBatch=SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "vllm.v1.worker.gpu_input_batch", batch)
+    with pytest.raises(CapabilityError, match="schedules ahead"):
+        processor(**AHEAD)
 
 
 @against
@@ -226,10 +257,40 @@ def test_tax_and_removed_mass_of_each_step_are_told_on_request(base: str, compil
         made.apply(torch.from_numpy(logits))
         output.append(matcher.shortest_completion()[0])
         matcher.advance(output[-1])
+    made.update_state(update(removed=[1]))
     assert {one.id for one in reports} == {"a"}
+    assert reports.pop() == StepReport(id="a", step=len(output), left="finished")
     found = [(one.step, one.allowed_count, one.tax_nats, one.removed_mass) for one in reports]
-    assert len(found) > 10
+    assert len(found) == len(output) > 10
     assert np.allclose(found, expected, atol=1e-9)
+
+
+@against
+def test_a_request_whose_row_another_one_takes_is_told_to_have_left(base: str) -> None:
+    """vLLM moves the last row into the place of one that has finished, and lists neither as removed."""
+    reports: list[StepReport] = []
+    made = processor(type("Told", (DemoProcessor,), {"reporter": staticmethod(reports.append)}))
+    first, second = (params_of("choice", report=True, id=name) for name in "ab")
+    made.update_state(update(added=[(0, first, [1], [5]), (1, second, [1], [])]))
+    made.update_state(update(moved=[(1, 0, MoveDirectionality.UNIDIRECTIONAL)]))
+    assert [(one.id, one.left) for one in reports] == [("a", "unfinished")]
+
+
+@against
+def test_logits_of_a_part_of_a_prompt_are_no_step_of_a_report(base: str) -> None:
+    """A long prompt is read in parts, and the runner asks for masks after each of them."""
+    reports: list[StepReport] = []
+    made = processor(type("Told", (DemoProcessor,), {"reporter": staticmethod(reports.append)}))
+    output: list[int] = []
+    made.update_state(update(added=[(0, params_of("choice", report=True, id="a"), [1] * 90, output)]))
+    for _ in range(3):
+        made.apply(torch.randn((1, VOCAB.width)))
+        made.update_state(None)
+    assert not reports
+    output.append(int(made.apply(torch.randn((1, VOCAB.width)))[0].argmax()))
+    made.update_state(None)
+    made.apply(torch.randn((1, VOCAB.width)))
+    assert [one.step for one in reports] == [0]
 
 
 @against
@@ -242,8 +303,7 @@ def test_a_report_beside_a_bias_is_refused(base: str) -> None:
 
 @against
 def test_a_reporter_can_be_named_in_the_configuration(base: str) -> None:
-    made = processor(additional_config={"espalier": {"reporter": "builtins:print"}})
-    assert made._report is print
+    assert reporter_of(config_of(additional_config={"espalier": {"reporter": "builtins:print"}}), None) is print
     with pytest.raises(InputError, match="cannot be imported"):
         processor(additional_config={"espalier": {"reporter": "no.such:thing"}})
 

@@ -56,6 +56,8 @@ def behind(owner: str, sent: list[dict[str, Any]]) -> Iterator[espalier.LoadedEn
             return [reply({"data": [{"id": "toy", "owned_by": owner}]})]
         if asked.path == "/version":
             return [reply({"version": "0.12"})]
+        if not asked.body.get("stream"):  # whether our processor is there
+            return [reply({"choices": []})]
         sent.append(asked.body)
         choice = {"index": 0, "text": "a", "finish_reason": "stop"}
         return [STREAM, event({"choices": [choice]}), event("[DONE]")]

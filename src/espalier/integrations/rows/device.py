@@ -25,6 +25,8 @@ def forbid_inplace(logits: torch.Tensor, rows: list[int], packed: NDArray[np.int
         forbidden = ~spread(packed[at : at + step], width, logits.device, pin=pin)  # (n, V) bool
         if whole:
             logits[at : at + step].masked_fill_(forbidden, -torch.inf)
+        elif logits.device.type != "cpu":  # one call for all rows
+            logits[part] = logits[part].masked_fill_(forbidden, -torch.inf)
         else:
             for place, row in enumerate(part):
                 logits[row].masked_fill_(forbidden[place], -torch.inf)

@@ -29,6 +29,7 @@ class EngineRow:
         """failure: why the constraint could not be compiled; then there is no `compiled`, and the row may only end."""
         self._matcher: Matcher | None = None if compiled is None else compiled.matcher()
         self._output, self._taken = output, list[int]()
+        self._drafted = 0
         self.failure = failure
 
     @property
@@ -56,21 +57,37 @@ class EngineRow:
         except EspalierError as error:
             self.fail(error)
 
-    def fill(self, out: NDArray[np.int32], width: int) -> bool:
-        """Write the mask of the next token to `out`, `(W,) int32`, ids from `width` on forbidden. Returns False, and
-        writes nothing, for a row that may only end."""
+    def fill(self, out: NDArray[np.int32], width: int, *, is_drafted: bool = False) -> bool:
+        """Write the mask of the next token to `out`, `(W,) int32`, ids from `width` on forbidden. Returns False for a
+        row that may only end. is_drafted: after drafted tokens, which may not be kept, so nothing has failed then."""
         if self.is_over or self._matcher is None:
             return False
         try:
-            mask = self._matcher.mask()
+            out[:] = masks.resized(self._matcher.mask(), width)
+            if not out.any():
+                raise DeadEnd(f"no token is allowed after {self.length} tokens")
         except EspalierError as error:
-            self.fail(error)
-            return False
-        out[:] = masks.resized(mask, width)
-        if not out.any():
-            self.fail(DeadEnd(f"no token is allowed after {self.length} tokens"))
+            if not is_drafted:
+                self.fail(error)
             return False
         return True
+
+    def take_draft(self, token: int) -> bool:
+        """Take a token that is only proposed, until `undo_drafts`; False where it is not allowed."""
+        if self.is_over or self._matcher is None or token == UNKNOWN:
+            return False
+        try:
+            self._matcher.advance(token)
+        except EspalierError:
+            return False
+        self._drafted += 1
+        return True
+
+    def undo_drafts(self) -> None:
+        """Return to the tokens that the engine has kept."""
+        if self._drafted and self._matcher is not None:
+            self._matcher.rollback(self._drafted)
+        self._drafted = 0
 
     def fail(self, error: EspalierError) -> None:
         """From now on the row may only end. The first failure counts."""

@@ -49,20 +49,28 @@ def check_params(params: Any, *, report: bool) -> None:
         )
 
 
-def check_config(config: Any, *, tells_tokens: bool) -> None:
-    """Refuses an engine whose rows are not one token of one request. tells_tokens: whether this vLLM asks processors if
-    they need real tokens. Raises CapabilityError."""
-    if getattr(config, "speculative_config", None) is not None:
+def check_config(config: Any, *, tells_tokens: bool, sees_drafts: bool) -> None:
+    """Refuses an engine in which a constraint cannot hold. tells_tokens: whether processors are told the tokens of the
+    last step where it schedules ahead of them. sees_drafts: whether they see the rows of drafted tokens. Raises
+    CapabilityError."""
+    drafted = getattr(config, "speculative_config", None)
+    if drafted is not None and not sees_drafts:
         raise CapabilityError(
             "speculative decoding verifies several tokens in rows that a logits processor does not see",
-            hint="serve without speculative decoding",
+            hint="serve without speculative decoding, or with VLLM_USE_V2_MODEL_RUNNER=1 where that runs",
             field="speculative_config",
+        )
+    if getattr(drafted, "rejection_sample_method", None) == "synthetic":
+        raise CapabilityError(
+            "synthetic acceptance keeps drafted tokens whatever a mask says",
+            hint="another rejection_sample_method",
+            field="rejection_sample_method",
         )
     scheduler = getattr(config, "scheduler_config", None)
     if getattr(scheduler, "async_scheduling", False) and not tells_tokens:
         raise CapabilityError(
-            "this vLLM schedules ahead of its tokens, and does not tell them to logits processors",
-            hint="--no-async-scheduling, or a newer vLLM",
+            "this vLLM schedules ahead of its tokens, and does not tell them to this logits processor",
+            hint="name the processor in --logits-processors, or serve with --no-async-scheduling",
             field="async_scheduling",
         )
     if getattr(getattr(config, "model_config", None), "skip_tokenizer_init", False):

@@ -1,36 +1,31 @@
-"""`ConstraintProcessor`: our constraints inside vLLM's V1 engine, each request under its own.
+"""`ConstraintProcessor`: our constraints inside vLLM, each request under its own.
 
     llm = LLM(model, logits_processors=["espalier.integrations.vllm:ConstraintProcessor"])
     llm.generate(prompts, SamplingParams(extra_args={"espalier": {"json_schema": schema, "safety": "minimal"}}))
 
-vLLM tells which requests join, leave and change places, and shows their tokens as they come; a row follows those of its
-request (`rows/row.py`). A request that returns after a preemption brings its tokens along. Constraints are checked when
-a request arrives (`validate_params`). What goes wrong later with one request cannot be told to its client by a logits
-processor: its row may only end, the log has the error, and so has the reporter.
+It is of the classes of both of vLLM's model runners, as far as the installed vLLM has them, since one name is given to
+either: how vLLM makes it says which one runs (`runner_v1.py`, `runner_v2.py`). A request that returns after a
+preemption brings its tokens along. Constraints are checked when a request arrives (`validate_params`). What goes wrong
+later with one request cannot be told to its client by a logits processor: its row may only end, the log has the error,
+and so has the reporter.
 """
 
 from __future__ import annotations
 
-import logging
-import math
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from espalier.constraints.compiler import Compiler
-from espalier.errors import DeadEnd, EspalierError, MissingDependency, VocabError
+from espalier.errors import EspalierError, MissingDependency, VocabError
 from espalier.integrations.asked import read_asked
-from espalier.integrations.rows.device import forbid_inplace, only_inplace, taxes
-from espalier.integrations.rows.row import EngineRow
 from espalier.integrations.vllm.checks import check_config, check_params
-from espalier.integrations.vllm.report import Reporter, StepReport
+from espalier.integrations.vllm.masking import RowMasker
+from espalier.integrations.vllm.report import Reporter
 from espalier.integrations.vllm.reporter import reporter_of
-from espalier.tokens import mask as masks
+from espalier.integrations.vllm.runner_v1 import RowsV1, tells_tokens
+from espalier.integrations.vllm.runner_v2 import RowsV2
 from espalier.tokens.vocab import Vocab
 from espalier.wiring import App, build_app
 
@@ -41,17 +36,12 @@ except ModuleNotFoundError as error:
         raise  # it is there, and older than this adapter can serve
     raise MissingDependency("vllm") from error
 
-log = logging.getLogger(__name__)
+try:
+    from vllm.v1.worker.gpu.sample.logits_processor import LogitsProcessor as LogitsProcessorV2
+except ModuleNotFoundError:  # a vLLM with one model runner
 
-
-@dataclass(slots=True)
-class _Place:
-    """A request in the batch. id, report: as it asked. told: whether its failure has been told."""
-
-    row: EngineRow
-    id: str = ""
-    report: bool = False
-    told: bool = False
+    class LogitsProcessorV2:  # type: ignore[no-redef]
+        """Stands where there is no second runner."""
 
 
 @cache
@@ -59,7 +49,7 @@ def _app() -> App:
     return build_app()
 
 
-class ConstraintProcessor(LogitsProcessor):
+class ConstraintProcessor(LogitsProcessor, LogitsProcessorV2):
     """See the module. `reporter` gets the StepReports of requests with `report: true`; set it on the class, or name it
     as `MODULE:FUNCTION` in vLLM's `additional_config={"espalier": {"reporter": ...}}`; `"store": URL` keeps their sums
     in our database."""
@@ -81,15 +71,21 @@ class ConstraintProcessor(LogitsProcessor):
         except EspalierError as error:
             raise ValueError(f"espalier: {error}") from error
 
-    def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
-        """Raises CapabilityError for an engine that does not pass us its rows, VocabError."""
-        check_config(vllm_config, tells_tokens=hasattr(LogitsProcessor, "needs_output_token_ids"))
-        self._pin = bool(is_pin_memory) and device.type == "cuda"
-        self._compiler: Compiler = _app().compiler(self.vocab_of(vllm_config))
-        self._places: dict[int, _Place] = {}
-        self._count = 0  # requests with a report, for the names of those that have none
-        self._report = reporter_of(vllm_config, type(self).reporter)
-        self._checks: tuple[list[_Place], torch.Tensor] | None = None
+    def __init__(self, vllm_config: Any, where: Any, is_pin_memory: bool | None = None) -> None:
+        """where: the device, with is_pin_memory, from the first runner; the buffers of its slots from the second.
+        Raises CapabilityError for an engine that does not pass us its rows, VocabError."""
+        is_first = isinstance(where, torch.device)
+        check_config(vllm_config, tells_tokens=not is_first or tells_tokens(vllm_config), sees_drafts=not is_first)
+        device: torch.device = where if is_first else where.device
+        pin = device.type == "cuda" and (not is_first or bool(is_pin_memory))
+        masker = RowMasker(
+            _app(),
+            _app().compiler(self.vocab_of(vllm_config)),
+            report=reporter_of(vllm_config, type(self).reporter),
+            pin=pin,
+        )
+        self._first = RowsV1(masker, swap=MoveDirectionality.SWAP) if is_first else None
+        self._second = None if is_first else RowsV2(masker, where)
 
     @classmethod
     def vocab_of(cls, vllm_config: Any) -> Vocab:
@@ -109,114 +105,18 @@ class ConstraintProcessor(LogitsProcessor):
         """False: a constraint changes what is most probable, so greedy requests come here too."""
         return False
 
-    def needs_output_token_ids(self) -> bool:
-        return bool(self._places)
-
     def update_state(self, batch_update: BatchUpdate | None) -> None:
-        """Rows join, leave and change places, in the order that vLLM states. Their tokens are read in `apply`, when
-        those of the last step are known."""
-        self._settle()
-        if batch_update is None:
-            return
-        for index in batch_update.removed:
-            self._leave(self._places.pop(index, None))
-        for index, params, _, output in batch_update.added:
-            place = self._open_row(params, output)
-            self._leave(self._places.pop(index, None))
-            if place is not None:
-                self._places[index] = place
-        for first, second, direction in batch_update.moved:
-            moved, other = self._places.pop(first, None), self._places.pop(second, None)
-            if moved is not None:
-                self._places[second] = moved
-            if other is not None and direction is MoveDirectionality.SWAP:
-                self._places[first] = other
+        """Of the first runner: rows join, leave and change places."""
+        if self._first is not None:
+            self._first.update(batch_update)
 
-    def apply(self, logits: torch.Tensor) -> torch.Tensor:
-        """`(B, V)` float, changed in place: what a row's constraint forbids becomes -inf."""
-        if not self._places:
-            return logits
-        width = int(logits.shape[1])
-        packed = np.empty((len(self._places), masks.words(width)), dtype=np.int32)  # (N, W)
-        open_rows: list[int] = []
-        for index in sorted(self._places):
-            place = self._places[index]
-            place.row.follow()
-            if place.row.fill(packed[len(open_rows)], width):
-                open_rows.append(index)
-            else:
-                only_inplace(logits, index, self._compiler.vocab.eos_ids[0])
-                self._tell(place)
-        self._mask_rows(logits, open_rows, packed[: len(open_rows)])
-        return logits
+    def add_request(self, req_idx: int, sampling_params: Any) -> bool:
+        """Of the second runner: a request takes a slot."""
+        return self._second is not None and self._second.add(req_idx, sampling_params)
 
-    def _mask_rows(self, logits: torch.Tensor, rows: list[int], packed: NDArray[np.int32]) -> None:
-        if not rows:
-            return
-        told = [index for index in rows if self._places[index].report] if self._report is not None else []
-        raw = logits[told].clone() if told else None  # (n, V)
-        forbid_inplace(logits, rows, packed, pin=self._pin)
-        if raw is not None:
-            for index, tax in zip(told, taxes(raw, logits[told]), strict=True):
-                self._tell_step(self._places[index], masks.count(packed[rows.index(index)]), tax)
-        # A row that another processor has left without any allowed token ends. It is read at the next step, so that
-        # the host need not wait for the device now.
-        of_rows = logits if len(rows) == logits.shape[0] else logits[rows]  # (n, V); rows are in order
-        dead = of_rows.amax(dim=1) == -torch.inf  # (n,)
-        ends = self._compiler.vocab.eos_ids[0]
-        logits[rows, ends] = torch.where(dead, torch.zeros_like(logits[rows, ends]), logits[rows, ends])
-        self._checks = [self._places[index] for index in rows], dead
-
-    def _settle(self) -> None:
-        """Rows that had no token left at the last step have failed."""
-        if self._checks is None:
-            return
-        (places, dead), self._checks = self._checks, None
-        for place, is_dead in zip(places, dead.tolist(), strict=True):
-            if is_dead:
-                place.row.fail(DeadEnd("every allowed token had been banned by the model or by another processor"))
-                self._tell(place)
-
-    def _open_row(self, params: Any, output: list[int]) -> _Place | None:
-        try:
-            constraint = read_asked(getattr(params, "extra_args", None), _app())
-        except EspalierError as error:  # params that nobody has validated
-            return _Place(EngineRow(None, output, failure=error))
-        if constraint is None:
-            return None
-        try:
-            check_params(params, report=constraint.report)
-            row = EngineRow(self._compiler.compile(constraint.spec), output)
-        except EspalierError as error:
-            row = EngineRow(None, output, failure=error)
-        self._count += constraint.report
-        return _Place(row, constraint.id or (f"unnamed-{self._count}" if constraint.report else ""), constraint.report)
-
-    def _leave(self, place: _Place | None) -> None:
-        """A request left the batch: finished, cut off, or preempted, which a processor is not told."""
-        if place is None or not place.report or self._report is None:
-            return
-        place.row.follow()
-        is_finished = place.row.is_finished
-        self._report(StepReport(id=place.id, step=place.row.length, left="finished" if is_finished else "unfinished"))
-
-    def _tell(self, place: _Place) -> None:
-        failure = place.row.failure
-        if failure is None or place.told:
-            return
-        place.told = True
-        log.error("the request %r was ended after %d tokens: %s", place.id, place.row.length, failure)
-        if self._report is not None:
-            self._report(StepReport(id=place.id, step=place.row.length, failure=str(failure)))
-
-    def _tell_step(self, place: _Place, allowed: int, tax: float) -> None:
-        if self._report is not None:
-            self._report(
-                StepReport(
-                    id=place.id,
-                    step=place.row.length,
-                    allowed_count=allowed,
-                    tax_nats=tax,
-                    removed_mass=-math.expm1(-tax),
-                )
-            )
+    def apply(self, logits: torch.Tensor, ctx: Any = None) -> torch.Tensor:
+        """`(B, V)` float, changed in place: what a row's constraint forbids becomes -inf. ctx: the layout of the step,
+        from the second runner."""
+        if self._second is not None:
+            return self._second.apply(logits, ctx)
+        return logits if self._first is None else self._first.apply(logits)

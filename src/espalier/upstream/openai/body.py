@@ -3,13 +3,14 @@ out is noted."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 
 from espalier.chat.tools import Tool
-from espalier.constraints.spec import Gbnf, JsonObject
+from espalier.constraints.spec import Gbnf, JsonObject, Spec
 from espalier.constraints.to_gbnf import NO_COUNTING, refused
 from espalier.engines.base import Request
 from espalier.engines.local.turns import as_messages
@@ -71,23 +72,36 @@ GUIDED = MappingProxyType(
 """A key of `structured_outputs` -> the field of vLLM before 0.11. `json_object` went as `response_format`."""
 
 
+def processor_fields(spec: Spec) -> dict[str, Any]:
+    """The fields that ask our own processor inside vLLM, which can hold any kind."""
+    return {"vllm_xargs": {"espalier": json.dumps({"constraint": spec.to_json()})}}
+
+
 def kinds_of(server: Server) -> Mapping[str, Callable[[Any], dict[str, Any]]]:
     """The kinds of constraints that a server is asked to hold, and the fields that ask it."""
     return PLAIN_KINDS if server == "plain" else VLLM_KINDS
 
 
 def body_of(
-    request: Request, *, model: str, seed: int, server: Server, cache_salt: str | None = None
+    request: Request,
+    *,
+    model: str,
+    seed: int,
+    server: Server,
+    cache_salt: str | None = None,
+    by_processor: bool = False,
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """The body of a streamed request, and notes on what is the server's own. cache_salt: only requests with the same
-    one share vLLM's prefix cache. Raises SamplingError and CapabilityError naming the field that such a server does not
-    have."""
+    one share vLLM's prefix cache. by_processor: whether our processor inside vLLM holds the constraint. Raises
+    SamplingError and CapabilityError naming the field that such a server does not have."""
     config = replace(request.sampling, n=1, seed=seed)
     fields, notes = _preset_sampling(config, request.preset_fields, is_vllm=server != "plain")
     body = fields | {"model": model, "stream": True, "stream_options": {"include_usage": True}}
     body |= _prompt(request, server)
     if cache_salt is not None and server == "vllm":  # older ones may refuse the field
         body["cache_salt"] = cache_salt
+    if request.constraint is not None and by_processor:
+        return body | processor_fields(request.constraint), notes
     if isinstance(request.constraint, JsonObject) and request.constraint.kinds != ("object",):
         raise CapabilityError(
             "OpenAI's servers write objects only", hint="use JsonSchema for other values", field="constraint"

@@ -18,12 +18,13 @@ from typing import Any
 
 from espalier.constraints.after.thinking import Thinking
 from espalier.constraints.compiler import NOWHERE, Compiler, Folders
+from espalier.constraints.joining.rule import filters_in
 from espalier.constraints.kinds import KINDS
 from espalier.constraints.spec import Gbnf, Spec
 from espalier.constraints.verdict import has_judge, judge
 from espalier.engines.base import Capabilities, Event, Request
 from espalier.engines.capabilities import check_capabilities
-from espalier.errors import CapabilityError, InputError, UnknownModel, UpstreamError
+from espalier.errors import CapabilityError, InputError, Unavailable, UnknownModel, UpstreamError
 from espalier.owners import owner
 from espalier.tokens.vocab import Vocab
 from espalier.trace.foreign.responses import step_of
@@ -33,7 +34,7 @@ from espalier.upstream.openai.body import MOST_LISTED, Server, body_of, kinds_of
 from espalier.upstream.openai.chunks import Chunk, chunks_of
 from espalier.upstream.openai.turns import TurnText, markers_of, turn_of
 from espalier.upstream.runs import SEEDS, AnswerEnd, Begin, Current, IncomingAnswer, UpstreamEngine, no_matcher
-from espalier.upstream.safety import sent_constraint
+from espalier.upstream.safety import SentConstraint, sent_constraint
 
 CHAT, TEXT = "/chat/completions", "/completions"
 STRUCTURED = (0, 11)
@@ -98,6 +99,9 @@ class OpenAIEngine(UpstreamEngine):
             self._server = "vllm"
         elif owners.get(self._model) == "vllm":
             self._server = "old-vllm" if _is_before(version(), STRUCTURED) else "vllm"
+        self._has_processor = (
+            self._server == "vllm" and owners[self._model] == "vllm" and _has_processor(link, self._model)
+        )
         self._repair, self._salt = repair, secrets.token_bytes(16)
         self.repairs = Repairs()
         self._compiler = Compiler(replace(Vocab.bytes(), name=self._model), folders=folders)
@@ -109,7 +113,8 @@ class OpenAIEngine(UpstreamEngine):
 
     @property
     def capabilities(self) -> Capabilities:
-        kinds = self._held_kinds | {"tool_calls"} if self._repair is None else frozenset(KINDS)
+        takes_all = self._has_processor or self._repair is not None
+        kinds = frozenset(KINDS) if takes_all else self._held_kinds | {"tool_calls"}
         return Capabilities(
             logprobs=True, constraints=kinds, chat_template=True, max_context=self._context, native_sampler=True
         )
@@ -157,13 +162,17 @@ class OpenAIEngine(UpstreamEngine):
         turn = turn_of(request)
         answer = IncomingAnswer(model=self.name, request=request, turn=turn, compiler=self._compiler, is_followed=False)
         takes_grammar = Gbnf.kind in self._held_kinds and not request.tools
-        sent = sent_constraint(request.constraint, self._compiler, takes_grammar=takes_grammar)
+        by_processor = self._is_by_processor(request)
+        if by_processor:
+            sent = SentConstraint(spec=request.constraint)
+        else:
+            sent = sent_constraint(request.constraint, self._compiler, takes_grammar=takes_grammar)
         spec = sent.follows
         if spec is not None and spec.kind == "tool_calls":
             raise CapabilityError(
                 f"{self.name} writes calls in a format of its own", hint="give `tools`", field="constraint"
             )
-        is_sent = spec is None or spec.kind in self._held_kinds
+        is_sent = spec is None or by_processor or spec.kind in self._held_kinds
         asked = replace(request, constraint=spec if is_sent else None)
         if not is_sent:
             self._compiler.compile(spec)  # type: ignore[arg-type]  # what is wrong with it is told before anything is sent
@@ -171,9 +180,17 @@ class OpenAIEngine(UpstreamEngine):
             answer.run.holds = self._compiler.compile(turn.spec).accepts
         seed = answer.seed + request.stream
         body, notes = body_of(
-            asked, model=self._model, seed=seed, server=self._server, cache_salt=self._cache_salt(owner())
+            asked,
+            model=self._model,
+            seed=seed,
+            server=self._server,
+            cache_salt=self._cache_salt(owner()),
+            by_processor=by_processor,
         )
-        notes += sent.notes + (no_matcher(spec) if is_sent else (not_sent(spec),))
+        if by_processor:
+            notes += ("the constraint is held by Espalier's processor inside vLLM",)
+        else:
+            notes += sent.notes + (no_matcher(spec) if is_sent else (not_sent(spec),))
         if request.tools:
             notes += ("tool calls are checked by the verdict: whether the server enforces them is not known here",)
 
@@ -181,6 +198,13 @@ class OpenAIEngine(UpstreamEngine):
             return self._events(answer, body, notes, current, index)
 
         return answer, begin
+
+    def _is_by_processor(self, request: Request) -> bool:
+        """Whether the constraint is one that our processor holds, and vLLM alone does not."""
+        spec = request.constraint
+        if not self._has_processor or spec is None or request.tools:
+            return False
+        return bool(filters_in(spec)) or spec.kind not in (*self._held_kinds, "tool_calls")
 
     def _events(
         self, answer: IncomingAnswer, body: Mapping[str, Any], notes: tuple[str, ...], current: Current, index: int
@@ -259,6 +283,18 @@ class OpenAIEngine(UpstreamEngine):
             if piece or records:
                 yield answer.take(piece, record=records[-1] if records else None, index=index)
         yield answer.end(_summarise_end(last, usage, notes + text.notes), index=index)
+
+
+def _has_processor(link: ServerLink, model: str) -> bool:
+    """Whether a vLLM has our processor: then it refuses an empty constraint, and says who does."""
+    probe = {"model": model, "prompt": "a", "max_tokens": 1, "vllm_xargs": {"espalier": "{}"}}
+    try:
+        link.post(TEXT, probe)
+    except InputError as error:
+        return "nothing to enforce" in error.message
+    except (UpstreamError, Unavailable):
+        return False
+    return False
 
 
 def not_sent(spec: Spec | None) -> str:

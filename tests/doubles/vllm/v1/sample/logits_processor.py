@@ -1,4 +1,4 @@
-"""vLLM's interface of logits processors as published (vllm/v1/sample/logits_processor/interface.py, 2026), recorded for
+"""vLLM's interface of logits processors as published (vllm/v1/sample/logits_processor/interface.py, 0.32), recorded for
 machines where vLLM is not installed. Names, fields and signatures only.
 """
 
@@ -41,10 +41,6 @@ class LogitsProcessor(ABC):
 
     @abstractmethod
     def is_argmax_invariant(self) -> bool: ...
-
-    def needs_output_token_ids(self) -> bool:
-        """Whether real tokens must stand in the lists of output ids when `apply` is called."""
-        return False
 
     @abstractmethod
     def update_state(self, batch_update: BatchUpdate | None) -> None: ...

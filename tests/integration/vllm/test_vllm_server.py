@@ -1,0 +1,177 @@
+"""Our processor inside vLLM's own OpenAI server, with vLLM's own structured outputs beside it, and our engine before
+it.
+
+vLLM runs in an environment of its own, which scripts/setup_vllm.sh makes; without it the tests skip by name.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import socket
+import subprocess
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="torch is not installed")
+
+import espalier
+from espalier.wiring import demo_model
+from tests.vllm.environment import ROOT, installed, variables
+from tests.vllm.requests import MIXED, SHORT, mixed, verdict
+
+SECONDS = 600
+pytestmark = pytest.mark.slow
+ARGUMENTS = (
+    "--served-model-name=demo",
+    "--enforce-eager",
+    "--dtype=float32",
+    "--max-model-len=512",
+    "--block-size=32",
+    "--max-num-seqs=64",
+    "--logits-processors=espalier.integrations.vllm:ConstraintProcessor",
+    "--middleware=espalier.integrations.vllm.http.ConstraintGuard",
+    "--host=127.0.0.1",
+)
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port: int = one.getsockname()[1]
+        return port
+
+
+@pytest.fixture(scope="module")
+def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    """vLLM's server. It says that it listens on its log, which ends where it cannot start."""
+    number = free_port()
+    command = [installed(), "-m", "vllm.entrypoints.openai.api_server", f"--model={demo_model()}", f"--port={number}"]
+    process = subprocess.Popen(
+        [*command, *ARGUMENTS], env=variables({}), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    try:
+        assert process.stdout is not None
+        lines = []
+        for line in process.stdout:
+            lines.append(line)
+            if "Application startup complete" in line:
+                break
+        else:
+            pytest.fail("vLLM's server did not start:\n" + "".join(lines[-40:]))
+        with ThreadPoolExecutor(1) as pool:
+            drained = pool.submit(process.stdout.read)
+            yield number
+            process.terminate()
+            process.wait(60)
+            drained.result(60)
+    finally:
+        process.kill()
+        process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
+
+
+def post(port: int, body: dict[str, Any], path: str = "/v1/completions") -> tuple[int, Any]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=SECONDS)
+    try:
+        connection.request("POST", path, json.dumps(body), {"content-type": "application/json"})
+        reply = connection.getresponse()
+        return reply.status, json.loads(reply.read())
+    finally:
+        connection.close()
+
+
+def body_of(one: dict[str, Any], **more: Any) -> dict[str, Any]:
+    asked = {} if one["asked"] is None else {"vllm_xargs": {"espalier": json.dumps(one["asked"])}}
+    return {"model": "demo", "prompt": one["prompt"], **one["params"], **asked, **more}
+
+
+def said(port: int, one: dict[str, Any]) -> str:
+    """What is wrong with the answer to a request, "" if nothing is."""
+    status, reply = post(port, body_of(one))
+    if status != 200:
+        return f"{status}: {reply}"
+    choice = reply["choices"][0]
+    return verdict(one["kind"], choice["text"], choice["finish_reason"])
+
+
+def leave_early(port: int, one: dict[str, Any]) -> str:
+    """Begin to read a stream, and close it."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=SECONDS)
+    headers = {"content-type": "application/json"}
+    connection.request("POST", "/v1/completions", json.dumps(body_of(one, stream=True)), headers)
+    connection.getresponse().read(1)
+    connection.close()
+    return ""
+
+
+def test_200_at_once_with_20_that_leave_are_each_held_by_their_own_constraint(port: int) -> None:
+    with ThreadPoolExecutor(220) as pool:
+        held = [pool.submit(said, port, one) for one in mixed(200, seed=11)]
+        left = [pool.submit(leave_early, port, one) for one in mixed(20, seed=12)]
+        wrong = [one.result() for one in (*held, *left)]
+    assert not any(wrong), [one for one in wrong if one]
+
+
+def test_vllms_own_structured_outputs_run_beside_ours(port: int) -> None:
+    own = {"model": "demo", "prompt": "Say", "max_tokens": 30, "structured_outputs": {"choice": ["left", "right"]}}
+    with ThreadPoolExecutor(12) as pool:
+        ours = [pool.submit(said, port, one) for one in mixed(len(MIXED), seed=13)]
+        theirs = [pool.submit(post, port, own) for _ in range(4)]
+        assert not any(one.result() for one in ours)
+        assert {one.result()[1]["choices"][0]["text"] for one in theirs} <= {"left", "right"}
+
+
+def test_several_outputs_of_a_chat_are_each_held(port: int) -> None:
+    messages = [{"role": "user", "content": "Generate user info"}]
+    asked = {"vllm_xargs": {"espalier": json.dumps(MIXED["small schema"][0])}}
+    body = {"model": "demo", "messages": messages, "n": 4, "max_tokens": 80, **asked}
+    status, reply = post(port, body, "/v1/chat/completions")
+    assert status == 200, reply
+    assert [verdict("small schema", one["message"]["content"], "stop") for one in reply["choices"]] == [""] * 4
+
+
+def test_a_stream_is_held_as_a_whole_reply_is(port: int) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=SECONDS)
+    one = mixed(len(MIXED), seed=14, greedy=True)[0]
+    headers = {"content-type": "application/json"}
+    connection.request("POST", "/v1/completions", json.dumps(body_of(one, stream=True)), headers)
+    lines = connection.getresponse().read().decode().splitlines()
+    connection.close()
+    events = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
+    assert len(events) > 2
+    assert verdict(one["kind"], "".join(event["choices"][0]["text"] for event in events), "stop") == ""
+
+
+@pytest.mark.parametrize(
+    ("more", "about"),
+    [
+        ({"use_beam_search": True, "n": 2, "temperature": 0}, "use_beam_search"),
+        ({"min_tokens": 3}, "min_tokens"),
+        ({"structured_outputs": {"choice": ["a"]}}, "structured_outputs"),
+        ({"vllm_xargs": {"espalier": '{"jsonschema": {}}'}}, "jsonschema"),
+    ],
+)
+def test_no_request_is_unconstrained_in_silence(port: int, more: dict[str, Any], about: str) -> None:
+    one = mixed(len(MIXED), seed=15)[0]
+    status, reply = post(port, body_of(one) | more)
+    assert status == 400
+    assert about in json.dumps(reply)
+
+
+def test_a_server_that_nobody_has_named_is_found_to_be_vllm(port: int) -> None:
+    with espalier.load(url=f"http://127.0.0.1:{port}") as engine:
+        result = engine.generate("Write a word.", regex=SHORT["pattern"], raw=True, trace="off", seed=3, max_tokens=40)
+    assert re.fullmatch("[a-z]{2,4}", result.text)
+
+
+def test_the_docs_name_the_versions_that_run_here() -> None:
+    version = re.search("^version=(.*)$", (ROOT / "scripts" / "setup_vllm.sh").read_text("utf-8"), re.MULTILINE)
+    assert version is not None
+    assert f"vLLM {version[1]}" in Path(ROOT / "docs" / "scale.md").read_text("utf-8")
