@@ -74,8 +74,8 @@ def change_lines(changes: Sequence[PathChange]) -> Iterator[str]:
 def change_of(change: Interval) -> str:
     """A difference of means with its interval."""
     if change.low is None or change.high is None:
-        return f"{change.mean:+.2g} (few answers)"
-    return f"{change.mean:+.2g} ({change.low:+.2g} to {change.high:+.2g})"
+        return f"{_signed(change.mean)} (few answers)"
+    return f"{_signed(change.mean)} ({_signed(change.low)} to {_signed(change.high)})"
 
 
 def trend_of(points: Sequence[Point]) -> str:
@@ -96,3 +96,7 @@ def _token(text: str) -> str:
 
 def _short(number: float) -> str:
     return f"{number:,.0f}" if number >= 1_000 else f"{number:.3g}"
+
+
+def _signed(number: float) -> str:
+    return f"{number:+,.0f}" if abs(number) >= 100 else f"{number:+.2g}"
