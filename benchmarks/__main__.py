@@ -12,6 +12,7 @@ BENCHMARKS = {
     "worker processes": "benchmarks.server.pools",
     "batch": "benchmarks.batch.report",
     "proxy": "benchmarks.proxy.report",
+    "costs": "benchmarks.costs",
     "vocabulary": "benchmarks.constraints.vocabulary",
     "llama.cpp": "benchmarks.constraints.llama_cpp",
     "schemas": "benchmarks.schema.report",

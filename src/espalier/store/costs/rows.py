@@ -27,7 +27,7 @@ class CostRows(rows.StoreRows):
 
     def costs(self, window: CostWindow) -> list[ConstraintCosts]:
         """The costs of each constraint in a window, that with the greatest tax first; free text has no fingerprint."""
-        now, past = self._windows(window), self._windows(window.before)
+        now, past = self._windows(window, has_bins=True), self._windows(window.before)
         known = self._constraints(window)
         trends = self._trends(window)
         free = now.get("")
@@ -69,7 +69,7 @@ class CostRows(rows.StoreRows):
             row = connection.execute(query.limit(1)).mappings().first()
         return None if row is None else dict(row)
 
-    def _windows(self, window: CostWindow) -> dict[str, ConstraintWindow]:
+    def _windows(self, window: CostWindow, *, has_bins: bool = False) -> dict[str, ConstraintWindow]:
         sums = [func.sum(COST_SUMS.c[name]).label(name) for name in SUMMED]
         which = _within(COST_SUMS, window)
         query = select(COST_SUMS.c.fingerprint, *sums).where(*which).group_by(COST_SUMS.c.fingerprint)
@@ -79,7 +79,7 @@ class CostRows(rows.StoreRows):
         counted = select(*keys, func.sum(TAX_BINS.c.answers)).where(*_within(TAX_BINS, window)).group_by(*keys)
         with self.database.reading() as connection:
             read = [dict(row) for row in connection.execute(query).mappings()]
-            if window.model is None:
+            if has_bins and window.model is None:
                 for fingerprint, measure, number, count in connection.execute(counted):
                     bins[fingerprint][measure][int(number)] = int(count)
         return {

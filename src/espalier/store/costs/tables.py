@@ -66,6 +66,7 @@ TAX_BINS = Table(
     Column("bin", Integer, primary_key=True),  # see `answer.py`
     Column("hour", BigInteger, primary_key=True),
     _whole("answers"),
+    Index("tax_bins_by_hour", "hour", "caller", "fingerprint", "measure", "bin", "answers"),
 )
 
 PATH_SUMS = Table(

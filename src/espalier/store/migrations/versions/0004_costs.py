@@ -60,6 +60,8 @@ def upgrade() -> None:
         _moment("hour"),
         *_whole("answers"),
     )
+    columns = ["hour", "caller", "fingerprint", "measure", "bin", "answers"]
+    op.create_index("tax_bins_by_hour", "tax_bins", columns)
     op.create_table("path_sums", *_owner(), _key("path"), _moment("hour"), *_whole("answers", "tokens"), *_real(*REAL))
     op.create_table(
         "wanted_tokens",
@@ -75,5 +77,6 @@ def upgrade() -> None:
 
 def downgrade() -> None:
     op.drop_index("cost_sums_by_hour", "cost_sums")
+    op.drop_index("tax_bins_by_hour", "tax_bins")
     for name in reversed(TABLES):
         op.drop_table(name)
