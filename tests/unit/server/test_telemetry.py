@@ -14,6 +14,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import StatusCode
 
 from espalier.errors import DeadEnd, MissingDependency
+from espalier.server.observe import telemetry
 from espalier.server.observe.telemetry import NoSpans, TracedSpans, make_spans
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -115,3 +116,30 @@ def test_without_an_exporter_spans_are_made_and_go_nowhere():
     spans = make_spans(is_on=True, environ={"OTEL_TRACES_EXPORTER": "none"})
     assert isinstance(spans, TracedSpans)
     spans.close()
+
+
+def test_a_span_says_what_the_constraint_cost_and_which_trace_shows_it(spans, exporter, tmp_path, monkeypatch):
+    pytest.importorskip("fastapi")
+    pytest.importorskip("sqlalchemy")
+    from espalier.store.open import open_store
+    from tests.server_app import client, settings
+
+    monkeypatch.setattr(telemetry, "make_spans", lambda **_: spans)
+    schema = {"title": "Answer", "type": "object", "properties": {"word": {"type": "string"}}, "required": ["word"]}
+    asked = {"json_schema": {"name": "a", "schema": schema}, "type": "json_schema"}
+    body = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 40, "temperature": 0}
+    store = open_store(f"sqlite:///{tmp_path}/a.db")
+    with client('{"word": "hidden"}', config=settings(trace_level="summary"), store=store) as c:
+        reply = c.post("/v1/chat/completions", json=body | {"response_format": asked})
+        free = c.post("/v1/chat/completions", json=body)
+        (row,) = c.get("/traces", params={"request_id": reply.headers["x-request-id"]}).json()["data"]
+    store.close()
+    assert free.status_code == 200
+    told, plain = (dict(span.attributes) for span in exporter.get_finished_spans())
+    assert told["espalier.trace_ids"] == (row["id"],) == (reply.headers["x-espalier-trace"],)
+    assert told["espalier.constraint.fingerprint"] == row["fingerprint"]
+    assert told["espalier.constraint.title"] == "Answer"
+    assert told["espalier.verdicts"] == ("valid",)
+    assert told["espalier.tax_nats"] == pytest.approx(row["tax_nats"])
+    assert "espalier.constraint.fingerprint" not in plain
+    assert "hidden" not in str(told)

@@ -26,13 +26,15 @@ from espalier.server.answering.replies import result_lines
 from espalier.server.asking.draft import ParsedRequest
 from espalier.server.http.errors import TooCostly, code_of
 from espalier.server.observe import logs
-from espalier.server.observe.telemetry import RequestSpan
+from espalier.server.observe.telemetry import ReplyCosts, RequestSpan
 from espalier.server.ports import Caller, Finish
 from espalier.server.process.state import Process
+from espalier.store.trace_columns import identify_constraint
 from espalier.store.writer import SLOW_SECONDS
 
 ASKED_SECONDS = 10.0
 """How long a reply waits for a trace that its request asked for."""
+VERDICT_WORDS = {True: "valid", False: "invalid", None: "unknown"}
 log = logging.getLogger(__name__)
 Burst: TypeAlias = list[tuple[int, Event]]
 """Events that have come, in order, each with the index of its output."""
@@ -231,9 +233,27 @@ class Generation:
             output_tokens=sum(output.usage.completion_tokens for output in shown),
             finish_reasons=[output.finish_reason for output in shown],
         )
+        if self.span.is_recording:
+            self._tell_costs(shown)
         texts = [output.text for output in shown]
         logs.content(
             self.request_id, prompt=self.asked.requests[0].messages or self.asked.requests[0].prompt, texts=texts
+        )
+
+    def _tell_costs(self, results: Sequence[Result]) -> None:
+        """Report to telemetry what the constraint cost, as far as it was measured."""
+        traces = [result.trace for result in results if result.trace is not None]
+        constraint = next((trace.constraint for trace in traces if trace.constraint is not None), None)
+        fingerprint, title = identify_constraint(constraint)
+        valid = [None if result.verdict is None else result.verdict.valid for result in results]
+        self.span.constrained(
+            ReplyCosts(
+                fingerprint=fingerprint,
+                title=title,
+                tax_nats=sum(trace.total_tax_nats for trace in traces) if traces else None,
+                verdicts=[VERDICT_WORDS[verdict] for verdict in valid],
+                traces=[output.trace_id for output in self.outputs if output.trace_id is not None],
+            )
         )
 
     async def _keep(self, index: int, result: Result) -> None:

@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -39,8 +40,25 @@ EXPORTERS = "opentelemetry_traces_exporter"
 """The group of entry points under which exporters register."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplyCosts:
+    """What a constraint cost the outputs of one reply. fingerprint, title: the constraint's; None for free text."""
+
+    fingerprint: str | None
+    title: str | None
+    #: Of the outputs whose tax was measured; None where no output's was.
+    tax_nats: float | None
+    #: `valid`, `invalid` or `unknown`, of each output.
+    verdicts: Sequence[str]
+    #: The ids of the stored traces.
+    traces: Sequence[str]
+
+
 class RequestSpan(Protocol):
     """What a route reports of one request."""
+
+    #: Whether what is reported goes anywhere.
+    is_recording: bool
 
     def parameters(self, **values: Any) -> None:
         """Values by the names of PARAMETERS; None is left out."""
@@ -53,6 +71,10 @@ class RequestSpan(Protocol):
     def finished(
         self, *, response_id: str, input_tokens: int, output_tokens: int, finish_reasons: Sequence[str]
     ) -> None: ...
+
+    def constrained(self, costs: ReplyCosts) -> None:
+        """What the constraint cost the reply's outputs, and what became of them."""
+        ...
 
     def failed(self, error: EspalierError) -> None:
         """An error that a stream sent as an event. A raised error is recorded without this call."""
@@ -128,6 +150,8 @@ class TracedSpans:
 
 
 class _OpenSpan:
+    is_recording = True
+
     def __init__(self, span: Span, clock: Callable[[], float]) -> None:
         self._span, self._clock = span, clock
         self._began = clock()
@@ -156,6 +180,16 @@ class _OpenSpan:
             }
         )
 
+    def constrained(self, costs: ReplyCosts) -> None:
+        values: dict[str, Any] = {
+            "espalier.constraint.fingerprint": costs.fingerprint,
+            "espalier.constraint.title": costs.title,
+            "espalier.tax_nats": costs.tax_nats,
+            "espalier.verdicts": list(costs.verdicts),
+            "espalier.trace_ids": list(costs.traces) or None,
+        }
+        self._span.set_attributes({name: value for name, value in values.items() if value is not None})
+
     def failed(self, error: EspalierError) -> None:
         self._error(error.code)
 
@@ -171,6 +205,8 @@ class _OpenSpan:
 
 
 class _NoSpan:
+    is_recording = False
+
     def parameters(self, **values: Any) -> None: ...
 
     def first_token(self, ago: float = 0.0) -> None: ...
@@ -178,6 +214,8 @@ class _NoSpan:
     def finished(
         self, *, response_id: str, input_tokens: int, output_tokens: int, finish_reasons: Sequence[str]
     ) -> None: ...
+
+    def constrained(self, costs: ReplyCosts) -> None: ...
 
     def failed(self, error: EspalierError) -> None: ...
 
