@@ -20,7 +20,7 @@ from sqlalchemy import insert
 
 from benchmarks.harness import timed
 from espalier.server.http.wire import to_bytes
-from espalier.store.costs.answer import BINS
+from espalier.store.costs.bins import BINS
 from espalier.store.costs.tables import CONSTRAINTS, COST_SUMS, PATH_SUMS, TAX_BINS
 from espalier.store.costs.window import DAY, HOUR, CostWindow
 from espalier.store.open import Store, open_store

@@ -71,6 +71,7 @@ PROBES = {
     "doctor": Probe(("doctor",)),
     "config": Probe(("config", "show"), (SERVER,)),
     "logs": Probe(("logs", "list"), (SERVER,)),
+    "costs": Probe(("costs", "list"), (SERVER,)),
     "batch": Probe(("batch", "run", "-i", "prompts.jsonl", "-o", "out.jsonl"), (SERVER, HUGGING)),
     "batch to Parquet": Probe(
         ("batch", "run", "-i", "prompts.jsonl", "-o", "out.parquet"), (SERVER, HUGGING, "parquet")

@@ -77,6 +77,49 @@ def test_a_path_that_became_dearer_ends_a_pipeline(capsys: pytest.CaptureFixture
     assert run(capsys, "diff", fingerprint(capsys, database), *windows)[0] == 0
 
 
+def test_remedies_are_tried_on_kept_prompts_and_written_as_patches(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    import espalier
+
+    schema = {
+        "title": "User",
+        "type": "object",
+        "properties": {"mail": {"type": "string"}, "name": {"type": "string"}},
+        "required": ["mail", "name"],
+        "additionalProperties": False,
+    }
+    url = f"sqlite:///{tmp_path}/kept.db"
+    store = open_store(url)
+    with espalier.load("models/demo") as engine:
+        for seed, prompt in enumerate(("Generate user info", "Give me user info", "Generate user info")):
+            result = engine.generate(
+                prompt, constraint=espalier.JsonSchema(schema), seed=seed, max_tokens=40, trace="steps"
+            )
+            assert result.trace is not None
+            store.save_trace(result.trace.to_json(), request_id=f"r{seed}", caller="anna", index=0)
+    store.close()
+    edits = tmp_path / "edits.json"
+    own = fingerprint(capsys, url)
+    code, text = run(
+        capsys, "try", own, "--n", "3", "--patch", str(edits), "--json", "--database", url, "-m", "models/demo"
+    )
+    tried = json.loads(text[text.index("{") : text.rindex("}") + 1])
+    assert tried["prompts"] == 2, "two prompts are the same"
+    said = {trial["how"]: trial for trial in tried["trials"]}
+    assert "put 'name' before 'mail' at /" in said
+    assert said["--whitespace compact"]["differences"]["tax"]["pairs"] == 2
+    assert code == int(not any(trial["helps"] for trial in tried["trials"]))
+    assert "put 'name' before 'mail' at /" in {edit["about"] for edit in json.loads(edits.read_text())}
+
+
+def test_nothing_is_tried_for_a_constraint_of_which_nothing_is_known(
+    capsys: pytest.CaptureFixture[str], database: str
+) -> None:
+    code, text = run(capsys, "try", "0123456789abcdef", "--database", database, "-m", "fake")
+    assert (code, "0123456789abcdef" in text) == (2, True)
+
+
 @pytest.mark.parametrize(
     ("arguments", "field"),
     [

@@ -14,7 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from espalier.store.costs import adding
-from espalier.store.costs.answer import OTHERS, bin_of, middle_of
+from espalier.store.costs.answer import OTHERS
+from espalier.store.costs.bins import bin_of, middle_of
 from espalier.store.costs.report import difference, path_changes
 from espalier.store.costs.window import CostWindow
 from espalier.store.open import Store, open_store

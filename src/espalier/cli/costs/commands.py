@@ -8,19 +8,19 @@ from typing import Annotated
 import typer
 
 from espalier.cli import output
+from espalier.cli.costs import trying
 from espalier.cli.costs.lines import change_lines, cost_lines, path_lines
+from espalier.cli.costs.window import Since, span_of, window_of
 from espalier.cli.flags.groups import sub_app
-from espalier.cli.flags.moments import read_since
 from espalier.cli.trace.read import DatabaseUrl, store_at
 from espalier.errors import InputError, UnknownName
 from espalier.store.costs.report import path_changes
-from espalier.store.costs.window import CostWindow
 
 app = sub_app("Show what constraints cost over time: those of the last 7 days, or a command.")
 app.info.no_args_is_help = False
+app.command("try", short_help="Try remedies with the model on kept prompts.")(trying.try_command)
 
 AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
-Since = Annotated[str, typer.Option(help="A date, a time, or an age: 2026-11-23, 90m, 7d.")]
 Until = Annotated[str | None, typer.Option(help="The same: older than this.")]
 Model = Annotated[str | None, typer.Option("-m", "--model", help="Answers of this model alone.")]
 Fingerprint = Annotated[str, typer.Argument(help="Of the constraint, as `costs list` shows it.", show_default=False)]
@@ -43,7 +43,7 @@ def list_command(
     as_json: AsJson = False,
 ) -> None:
     """List what each constraint cost: answers, verdicts, tax, its change against the window before, speed, trend."""
-    window = _window(since, until, model)
+    window = window_of(since, until, model)
     with store_at(database) as store:
         rows = store.costs(window)
     if as_json:
@@ -66,7 +66,7 @@ def show_command(
     as_json: AsJson = False,
 ) -> None:
     """Show where a constraint costs: each path's share of the tax, and what the model wanted there instead."""
-    window = _window(since, until, model)
+    window = window_of(since, until, model)
     with store_at(database) as store:
         if store.cost_constraint(fingerprint, caller=None) is None:
             raise UnknownName(
@@ -105,7 +105,7 @@ def diff_command(
 ) -> None:
     """Show which paths of a constraint became dearer, by how much, with an interval of 95 %."""
     now = time.time()
-    windows = [_span(text, now, flag, model) for text, flag in ((before, "before"), (after, "after"))]
+    windows = [span_of(text, now, flag, model) for text, flag in ((before, "before"), (after, "after"))]
     with store_at(database) as store:
         sums = [next((r.now for r in store.costs(window) if r.fingerprint == fingerprint), None) for window in windows]
         old, new = (store.cost_paths(window, fingerprint) for window in windows)
@@ -122,26 +122,3 @@ def diff_command(
     if over:
         output.note(f"dearer by more than {limit:g} %: {', '.join(change.path for change in over)}")
         raise typer.Exit(1)
-
-
-def _window(since: str, until: str | None, model: str | None) -> CostWindow:
-    """Raises InputError."""
-    now = time.time()
-    return _between(
-        read_since(since, now), now if until is None else read_since(until, now, flag="until"), model, "until"
-    )
-
-
-def _span(text: str, now: float, flag: str, model: str | None) -> CostWindow:
-    """A window as it is written. Raises InputError."""
-    first, separator, last = text.partition("..")
-    if not separator:
-        raise InputError(f"--{flag} {text!r:.60} is no window", hint="FROM..TO, such as 14d..7d", field=flag)
-    until = now if last.strip() in ("", "now") else read_since(last, now, flag=flag)
-    return _between(read_since(first, now, flag=flag), until, model, flag)
-
-
-def _between(since: float, until: float, model: str | None, flag: str) -> CostWindow:
-    if since >= until:
-        raise InputError(f"--{flag}: the window ends before it begins", field=flag)
-    return CostWindow(since=since, until=until, model=model)

@@ -14,7 +14,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 from espalier.constraints.after.spec import After
 from espalier.constraints.spec import JsonObject, JsonSchema, Spec
@@ -81,6 +82,14 @@ class Trial:
         }
 
 
+class Variant(NamedTuple):
+    """A change to try. said: what it changes. make: makes the changed requests, one for each as asked."""
+
+    remedy: Remedy
+    said: How
+    make: Callable[[], Sequence[Request]]
+
+
 def tried(
     remedies: Iterable[Remedy],
     options: Options,
@@ -94,24 +103,46 @@ def tried(
     """A trial of each remedy that is a matter of the request. options: the arguments of `make`, as asked. run: gives
     the events of requests. progress: told how many generations of how many are done. Raises InputError, and what the
     run as asked raises; the errors of a remedy are in its trial."""
-    if seeds < 1:
-        raise InputError("seeds is at least 1", field="seeds")
     plans = [(remedy, *plan) for remedy in remedies if (plan := changed(remedy, options)) is not None]
     is_limited = "max_tokens" in options
-    requests: list[Request | None] = [_base(make(**options), is_limited=is_limited)]
+    variants = [Variant(remedy, how, partial(_made, make, own, is_limited=is_limited)) for remedy, how, own in plans]
+    asked = _made(make, options, is_limited=is_limited)
+    return try_variants(asked, variants, run=run, seeds=seeds, clock=clock, progress=progress)
+
+
+def _made(make: Make, options: Options, *, is_limited: bool) -> list[Request]:
+    return [_base(make(**options), is_limited=is_limited)]
+
+
+def try_variants(
+    asked: Sequence[Request],
+    variants: Sequence[Variant],
+    *,
+    run: Run,
+    seeds: int = SEEDS,
+    clock: Callable[[], float] = time.perf_counter,
+    progress: Progressed = lambda done, of: None,
+) -> tuple[Trial, ...]:
+    """A trial of each variant over several requests: a pair is one request on one random stream, as asked and changed.
+    asked: with seeds. Raises InputError, and what a run as asked raises; the errors of a variant are in its trial."""
+    if seeds < 1:
+        raise InputError("seeds is at least 1", field="seeds")
+    requests: list[Sequence[Request]] = [asked]
     errors: dict[int, str] = {}
-    for index, (_, _, own) in enumerate(plans, 1):
+    for index, variant in enumerate(variants, 1):
         try:
-            requests.append(_base(make(**own), is_limited=is_limited))
+            requests.append(variant.make())
         except EspalierError as error:
             errors[index] = str(error)
-            requests.append(None)
+            requests.append(())
     figures = _figures(requests, errors, run=run, seeds=seeds, clock=clock, progress=progress)
     return tuple(
-        Trial(remedy=remedy, said=how, error=errors[index])
+        Trial(remedy=variant.remedy, said=variant.said, error=errors[index])
         if index in errors
-        else Trial(remedy=remedy, said=how, differences=tuple(_differences(figures[0], figures[index])))
-        for index, (remedy, how, _) in enumerate(plans, 1)
+        else Trial(
+            remedy=variant.remedy, said=variant.said, differences=tuple(_differences(figures[0], figures[index]))
+        )
+        for index, variant in enumerate(variants, 1)
     )
 
 
@@ -197,7 +228,7 @@ def _base(request: Request, *, is_limited: bool) -> Request:
 
 
 def _figures(
-    requests: Sequence[Request | None],
+    requests: Sequence[Sequence[Request]],
     errors: dict[int, str],
     *,
     run: Run,
@@ -205,25 +236,27 @@ def _figures(
     clock: Callable[[], float],
     progress: Progressed,
 ) -> list[list[dict[str, float | None]]]:
-    """By request and stream, the metrics of a run; errors gets the requests that fail."""
-    for index, request in enumerate(requests):  # what is done once, such as compiling, is not measured
-        if request is not None:
+    """By variant, the first as asked, the metrics of each request on each stream; errors gets the variants that
+    fail."""
+    runs = [(case, stream) for stream in range(seeds) for case in range(len(requests[0]))]
+    of = len(requests) * (len(runs) + 1)
+    for index, variant in enumerate(requests):  # what is done once, such as compiling, is not measured
+        for request in variant[:1]:
             with suppress(EspalierError):  # the measured run says the same
                 _result(run, replace(request, sampling=replace(request.sampling, max_tokens=1)))
-        progress(index, len(requests) * (seeds + 1))
+        progress(index, of)
     figures: list[list[dict[str, float | None]]] = [[] for _ in requests]
     done = len(requests)
-    for stream in range(seeds):
+    for number, (case, stream) in enumerate(runs):
         for turn in range(len(requests)):
-            index = (turn + stream) % len(requests)
-            request = requests[index]
+            index = (turn + number) % len(requests)
             done += 1
-            progress(done, len(requests) * (seeds + 1))
-            if request is None or index in errors:
+            progress(done, of)
+            if index in errors:
                 continue
             start = clock()
             try:
-                result = _result(run, replace(request, stream=stream))
+                result = _result(run, replace(requests[index][case], stream=stream))
             except EspalierError as error:
                 if index == 0:
                     raise

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import json
-import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from espalier.store import rows
+from espalier.store.costs.bins import bin_of
 from espalier.store.trace_columns import finite, without_indices
 from espalier.trace.paths import document_start, json_paths
 
-BINS = 8
-"""Bins of the tax in each doubling: a percentile of them is within 4.5 % of the true one."""
-LEAST_BIN = -10 * BINS - 1
-"""Below a thousandth of a nat all are alike."""
 TOKEN, NAME = 80, 200
 """Characters of a wanted token, and of a path or a model: PostgreSQL takes keys of 2,700 bytes."""
 MOST_SPEC = 200_000
@@ -103,16 +99,6 @@ def _count(value: Any) -> int:
 def _shown_spec(spec: Mapping[str, Any]) -> str | None:
     text = json.dumps(spec)  # in ASCII: a database may refuse a character that a schema may have
     return text if len(text) <= MOST_SPEC else None
-
-
-def bin_of(tax: float) -> int:
-    """The bin of a tax in nats: so many eighths of a doubling from one nat."""
-    return max(LEAST_BIN, math.floor(math.log2(tax) * BINS)) if tax > 0 else LEAST_BIN
-
-
-def middle_of(number: int) -> float:
-    """The tax in the middle of a bin, in nats; 0 for the lowest."""
-    return 0.0 if number <= LEAST_BIN else 2.0 ** ((number + 0.5) / BINS)
 
 
 def _paths(summary: Mapping[str, Any]) -> Iterator[tuple[str, PathSums]]:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from espalier.store.costs.answer import middle_of
+from espalier.store.costs.bins import middle_of
 
 NORMAL = 1.959964
 """Standard deviations to both sides of the mean, of 95 % of a normal distribution."""

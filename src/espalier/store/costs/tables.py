@@ -63,7 +63,7 @@ TAX_BINS = Table(
     _key("caller", 64),
     _key("fingerprint", 64),
     _key("measure", 8),  # `answer`: its tax; `token`: its tax for each token
-    Column("bin", Integer, primary_key=True),  # see `answer.py`
+    Column("bin", Integer, primary_key=True),  # see `bins.py`
     Column("hour", BigInteger, primary_key=True),
     _whole("answers"),
     Index("tax_bins_by_hour", "hour", "caller", "fingerprint", "measure", "bin", "answers"),

@@ -1,0 +1,163 @@
+"""`espalier costs try`: runs kept prompts again, as they were asked and with each remedy, and says which one helps.
+
+`harness/compare/` makes the edits and measures; this module reads the store and prints.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from espalier.cli import output
+from espalier.cli.costs.window import Since, window_of
+from espalier.cli.flags.groups import with_flags
+from espalier.cli.flags.model import EngineFlags, Model, load
+from espalier.cli.progress import counting
+from espalier.cli.trace.read import DatabaseUrl, store_at
+from espalier.constraints.spec import JsonSchema, Spec
+from espalier.engines.base import Request
+from espalier.errors import EspalierError, InputError, UnknownName
+from espalier.harness.compare.remedies import Trial, Variant, trials_text, try_variants
+from espalier.harness.compare.schema_edits import SchemaEdit, WantedAt, patches, schema_edits
+from espalier.sampling.config import SamplingConfig
+from espalier.store.costs.report import PathWindow
+from espalier.store.trace_filter import TraceFilter
+from espalier.trace.files import write_text
+from espalier.trace.records import Trace
+from espalier.trace.report.findings import BOUNDED_WHITESPACE, NATURAL_LAYOUT, Remedy
+from espalier.wiring import build_app
+
+if TYPE_CHECKING:
+    from espalier.store.open import Store
+
+PROMPTS = 20
+MOST_EDITS = 6
+"""Edits of the schema that are tried."""
+MOST_TOKENS = 400
+"""Of each run, where the trace had no lower limit."""
+PAGE = 100
+
+
+@with_flags
+def try_command(
+    fingerprint: Annotated[str, typer.Argument(help="Of a JSON Schema, as `costs list` shows it.", show_default=False)],
+    *,
+    count: Annotated[int, typer.Option("--n", help="How many kept prompts.", min=1, metavar="N")] = PROMPTS,
+    since: Since = "30d",
+    patch: Annotated[
+        str | None,
+        typer.Option(help="Write the edits as JSON: RFC 6902 patches, whole schemas for orders.", metavar="FILE"),
+    ] = None,
+    database: DatabaseUrl = None,
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+    model: Model = None,
+    engine: EngineFlags,
+) -> None:
+    """Run kept prompts of a schema again, each as asked and with every remedy: the whitespace, and edits of the schema
+    that the tokens which the model wanted speak for. Pairs share prompt and seed. Exit code 0: one helps; 1: none."""
+    window = window_of(since, None, None, "since")
+    with store_at(database) as store:
+        schema = _schema_of(store, fingerprint)
+        edits = schema_edits(schema.schema, _wanted(store.cost_paths(window, fingerprint)))[:MOST_EDITS]
+        traces = _kept(store, TraceFilter(constraint=fingerprint, since=window.since), count)
+    asked = [_request(trace, schema) for trace in traces]
+    with load(model, engine, build_app()) as loaded, counting("runs") as progress:
+        trials = try_variants(asked, list(_variants(schema, edits, asked)), run=loaded.run, seeds=1, progress=progress)
+    if patch is not None:
+        write_text(Path(patch), json.dumps(list(patches(edits)), ensure_ascii=False, indent=2) + "\n")
+        output.note(f"edits: {patch}")
+    if as_json:
+        output.data_json({"prompts": len(asked), "trials": [trial.to_json("cli") for trial in trials]})
+    else:
+        for line in _lines(trials, prompts=len(asked)):
+            output.data(line)
+    raise typer.Exit(0 if any(trial.helps for trial in trials) else 1)
+
+
+def _schema_of(store: Store, fingerprint: str) -> JsonSchema:
+    """Raises UnknownName, and InputError for what is no JSON Schema or was not kept."""
+    known = store.cost_constraint(fingerprint, caller=None)
+    if known is None:
+        raise UnknownName(f"no answer of the constraint {fingerprint!r:.80} is in the sums", field="fingerprint")
+    if known["spec"] is None:
+        raise InputError(
+            "the schema was not kept", hint="serve with --trace-texts yes, so that it is", field="fingerprint"
+        )
+    spec = Spec.from_json(json.loads(known["spec"]))
+    if not isinstance(spec, JsonSchema) or not isinstance(spec.schema, dict):
+        raise InputError(f"remedies are tried for JSON Schemas; this is {known['kind']}", field="fingerprint")
+    return spec
+
+
+def _wanted(paths: Sequence[PathWindow]) -> list[WantedAt]:
+    return [WantedAt(path.path, row.wanted, row.taken, row.tax) for path in paths for row in path.wanted]
+
+
+def _kept(store: Store, wanted: TraceFilter, count: int) -> list[Trace]:
+    """The newest traces with different prompts. Raises InputError where none has kept its prompt."""
+    kept: dict[str, Trace] = {}
+    after: str | None = None
+    while len(kept) < count:
+        page = store.traces(replace(wanted, after=after), limit=PAGE)
+        for row in page:
+            body = store.trace(row["id"], caller=None)
+            trace = None if body is None else Trace.from_json(body)
+            if trace is not None and trace.prompt and len(kept) < count:
+                kept.setdefault(trace.prompt, trace)
+        if len(page) < PAGE:
+            break
+        after = page[-1]["id"]
+    if not kept:
+        raise InputError(
+            "no answer of it with its prompt is kept",
+            hint="serve with --trace-texts yes; --since 90d looks further back",
+            field="fingerprint",
+        )
+    return list(kept.values())
+
+
+def _request(trace: Trace, schema: JsonSchema) -> Request:
+    """The request of a trace, with its prompt as the model got it, and its own seed."""
+    sampling: dict[str, Any] = {}
+    for name, value in trace.sampling.items():
+        with suppress(EspalierError):  # a field of another version or engine
+            SamplingConfig.from_json({name: value})
+            sampling[name] = value
+    config = SamplingConfig.from_json(sampling)
+    seed = 0 if config.seed is None else config.seed
+    config = replace(config, seed=seed, n=1, max_tokens=min(config.max_tokens, MOST_TOKENS))
+    return Request(prompt=trace.prompt, raw=True, constraint=schema, sampling=config, trace="summary")
+
+
+def _variants(schema: JsonSchema, edits: Sequence[SchemaEdit], asked: Sequence[Request]) -> Iterator[Variant]:
+    for remedy in (BOUNDED_WHITESPACE, NATURAL_LAYOUT):
+        style = remedy.change["whitespace"]
+        if schema.whitespace != style:
+            own = Spec.from_json(schema.to_json() | {"whitespace": style})
+            yield _variant(Remedy(action=remedy.action, about=f"--whitespace {style}"), own, asked)
+    for edit in edits:
+        own = Spec.from_json(schema.to_json() | {"schema": edit.schema})
+        yield _variant(Remedy(action=edit.action, about=edit.about), own, asked)
+
+
+def _variant(remedy: Remedy, constraint: Spec, asked: Sequence[Request]) -> Variant:
+    return Variant(remedy, lambda edge: remedy.about, partial(_with, constraint, asked))
+
+
+def _with(constraint: Spec, asked: Sequence[Request]) -> list[Request]:
+    return [replace(request, constraint=constraint) for request in asked]
+
+
+def _lines(trials: Sequence[Trial], *, prompts: int) -> Iterator[str]:
+    if not trials:
+        yield "Nothing to try: what the model wanted speaks for no edit of the schema."
+        return
+    yield f"Tried on {prompts} kept prompts."
+    yield from list(trials_text(trials, seeds=1))[1:]
