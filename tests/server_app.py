@@ -28,6 +28,8 @@ from espalier.server.process.pools import make_pools
 from espalier.server.process.state import Process
 from espalier.server.settings import ServerSettings, settings_of
 from espalier.settings import KernelSettings
+from espalier.store.costs.report import ConstraintCosts, PathWindow
+from espalier.store.costs.window import CostWindow
 from espalier.store.trace_filter import TraceFilter
 from espalier.wiring import App
 
@@ -214,6 +216,15 @@ class MemoryStore:
 
     def trace(self, trace_id: str, *, caller: str | None) -> Mapping[str, Any] | None:
         return self.kept.get(trace_id)
+
+    def costs(self, window: CostWindow) -> Sequence[ConstraintCosts]:
+        return []
+
+    def cost_paths(self, window: CostWindow, fingerprint: str) -> Sequence[PathWindow]:
+        return []
+
+    def cost_constraint(self, fingerprint: str, *, caller: str | None) -> Mapping[str, Any] | None:
+        return None
 
     def delete_trace(self, trace_id: str, *, caller: str | None) -> bool:
         return self.kept.pop(trace_id, None) is not None
