@@ -38,6 +38,7 @@ class CostSums:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._known: OrderedDict[tuple[str, ...], None] = OrderedDict()  # what has a row, or need not be looked up
+        self._full: set[tuple[str, ...]] = set()  # whose keys are as many as may be, until the next hour
         self._lock = threading.Lock()
         self._statements = {table.name: self._summing(table) for table in (COST_SUMS, TAX_BINS, PATH_SUMS, WANTED)}
 
@@ -60,6 +61,7 @@ class CostSums:
         self._sum(connection, PATH_SUMS, self._path_rows(connection, answer, key, hour, met))
         self._sum(connection, WANTED, self._wanted_rows(connection, answer, key, int(created) // DAY * DAY, met))
         if not self._is_known(met[0]):
+            self._full.clear()
             _forget(connection, hour - KEPT_SECONDS)
         return met
 
@@ -138,8 +140,12 @@ class CostSums:
         whose = [column == value for column, value in zip(owners, key, strict=False)]
         exact = [*whose, *(column == value for column, value in zip(own, key[len(owners) :], strict=True))]
         if connection.execute(select(1).select_from(table).where(*exact).limit(1)).first() is None:
+            owner = known[: 1 + len(owners)]
+            if owner in self._full:
+                return False
             some = select(*own).where(*whose).distinct().subquery()
             if int(connection.execute(select(func.count()).select_from(some)).scalar_one()) >= most:
+                self._full.add(owner)  # counted once: a client that always sends new ones costs no more for it
                 return False
         met.append(known)
         return True
