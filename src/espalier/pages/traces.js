@@ -98,7 +98,7 @@
       cell("Tax, nats", "number", tax),
       cell("Worst path", "path", h("code", {}, visible(path))),
       h("div", { class: "deeds" },
-        pageLink(row.id), row.prompt ? replayLink(row.id) : null,
+        pageLink(row.id), playground !== null && row.prompt ? replayLink(row.id) : null,
         h("span", { class: "note" }, visible(FINISHES[row.finish_reason] ?? row.finish_reason), " · ", h("code", {}, visible(row.request_id)))));
   }
 

@@ -81,7 +81,7 @@ def create_proxy_app(
     )
     for router in TRACE_ROUTERS:
         api.include_router(router)
-    api.state.playground_path = "espalier/"
+    api.state.playground_path = "espalier/" if proxy.playground else None
     api.router.default = relay
     errors.install(api)
     # The last one added is the outermost.

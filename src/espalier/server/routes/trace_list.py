@@ -89,6 +89,6 @@ def _page(request: Request) -> Response:
 
 
 @cache
-def _rendered(playground: str) -> tuple[str, str]:
+def _rendered(playground: str | None) -> tuple[str, str]:
     """The page and its policy."""
     return list_page.render(playground=playground)

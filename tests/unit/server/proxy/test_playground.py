@@ -113,3 +113,11 @@ def test_a_server_that_is_not_there_yet_is_named_and_one_with_another_model_is_o
 def test_without_it_every_path_is_the_servers():
     with llama() as server, proxied(proxy_settings(server.address, playground=False)) as url:
         assert httpx2.get(f"{url}/espalier/").text == "the page of llama-server"
+
+
+@pytest.mark.parametrize("has_playground", [True, False])
+def test_the_list_of_traces_led_to_a_playground_that_was_not_there(has_playground):
+    with llama() as server, proxied(proxy_settings(server.address, playground=has_playground)) as url:
+        page = httpx2.get(f"{url}/traces", headers={"accept": "text/html"}).text
+    shown = json.loads(re.search(r'id="shown">(.*?)</script>', page)[1])
+    assert shown["playground"] == ("espalier/" if has_playground else None)
