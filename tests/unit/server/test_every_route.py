@@ -22,6 +22,7 @@ KEY = {"authorization": "Bearer sk-good"}
 VALUES = {
     "{model:path}": "fake",
     "{trace_id}": "a",
+    "{fingerprint}": "a",
     "{name}": "playground.js",
     "{file_id}": "a",
     "{upload_id}": "a",
