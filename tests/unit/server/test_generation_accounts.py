@@ -26,6 +26,8 @@ from tests.server_app import CountingMeter
 class NotedSpan:
     """Notes what a route reports."""
 
+    is_recording = False
+
     def __init__(self) -> None:
         self.errors: list[EspalierError] = []
         self.firsts: list[float] = []

@@ -114,6 +114,8 @@ def test_a_stream_says_what_the_prompt_took_where_the_engine_knows(cached: int |
 class Spans:
     """Notes what a span is told at the end."""
 
+    is_recording = True
+
     def __init__(self) -> None:
         self.finishes: list[dict[str, Any]] = []
 
@@ -126,6 +128,8 @@ class Spans:
     def first_token(self, ago: float = 0.0) -> None: ...
 
     def failed(self, *_: Any, **__: Any) -> None: ...
+
+    def constrained(self, *_: Any) -> None: ...
 
     def finished(self, **values: Any) -> None:
         self.finishes.append(values)
