@@ -155,7 +155,7 @@ class _ReplaySetting:
         if trace.prompt_ids:
             return trace.prompt_ids
         if self.model is None:
-            active = SamplingConfig.from_json(_plain(trace)).active
+            active = SamplingConfig.from_json(sampling_fields(trace)).active
             if "penalties" in active or "dry" in active:
                 return tuple(self.encode(trace.prompt, add_special=False))
             return tuple(self.vocab.eos_ids[:1])
@@ -230,14 +230,14 @@ def _own_spec(trace: Trace) -> Spec | None:
     return None if trace.constraint is None else Spec.from_json(trace.constraint)
 
 
-def _plain(trace: Trace) -> dict[str, Any]:
+def sampling_fields(trace: Trace) -> dict[str, Any]:
     """The fields of a SamplingConfig. The ban of `bad_words` is already part of the trace's constraint."""
     return {name: value for name, value in trace.sampling.items() if name not in ("sampler", "bad_words")}
 
 
 def _prepare(trace: Trace, setting: _ReplaySetting, spec: Spec | None, decoding: Decoding) -> PreparedRun:
     """The run, prepared as its engine prepares runs. Raises what `RunMaker` raises."""
-    config = SamplingConfig.from_json(_plain(trace))
+    config = SamplingConfig.from_json(sampling_fields(trace))
     if config.seed is None:
         raise InputError("this trace does not hold its seed", field="seed")
     limit = int(trace.setup.get("max_tokens") or config.max_tokens)

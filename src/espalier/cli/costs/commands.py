@@ -107,7 +107,7 @@ def diff_command(
     now = time.time()
     windows = [span_of(text, now, flag, model) for text, flag in ((before, "before"), (after, "after"))]
     with store_at(database) as store:
-        sums = [next((r.now for r in store.costs(window) if r.fingerprint == fingerprint), None) for window in windows]
+        sums = [store.cost_windows(window).get(fingerprint) for window in windows]
         old, new = (store.cost_paths(window, fingerprint) for window in windows)
     for flag, side in zip(("before", "after"), sums, strict=True):
         if side is None or not side.measured:

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from espalier.api.replaying import sampling_fields
 from espalier.cli import output
 from espalier.cli.costs.window import Since, window_of
 from espalier.cli.flags.groups import with_flags
@@ -23,8 +23,8 @@ from espalier.cli.progress import counting
 from espalier.cli.trace.read import DatabaseUrl, store_at
 from espalier.constraints.spec import JsonSchema, Spec
 from espalier.engines.base import Request
-from espalier.errors import EspalierError, InputError, UnknownName
-from espalier.harness.compare.remedies import Trial, Variant, trials_text, try_variants
+from espalier.errors import InputError, UnknownName
+from espalier.harness.compare.remedies import Trial, Variant, changed, trials_text, try_variants
 from espalier.harness.compare.schema_edits import SchemaEdit, WantedAt, patches, schema_edits
 from espalier.sampling.config import SamplingConfig
 from espalier.store.costs.report import PathWindow
@@ -124,13 +124,9 @@ def _kept(store: Store, wanted: TraceFilter, count: int) -> list[Trace]:
 
 
 def _request(trace: Trace, schema: JsonSchema) -> Request:
-    """The request of a trace, with its prompt as the model got it, and its own seed."""
-    sampling: dict[str, Any] = {}
-    for name, value in trace.sampling.items():
-        with suppress(EspalierError):  # a field of another version or engine
-            SamplingConfig.from_json({name: value})
-            sampling[name] = value
-    config = SamplingConfig.from_json(sampling)
+    """The request of a trace, with its prompt as the model got it, and its own seed. Raises what SamplingConfig
+    raises for a field that it does not know."""
+    config = SamplingConfig.from_json(sampling_fields(trace))
     seed = 0 if config.seed is None else config.seed
     config = replace(config, seed=seed, n=1, max_tokens=min(config.max_tokens, MOST_TOKENS))
     return Request(prompt=trace.prompt, raw=True, constraint=schema, sampling=config, trace="summary")
@@ -138,17 +134,13 @@ def _request(trace: Trace, schema: JsonSchema) -> Request:
 
 def _variants(schema: JsonSchema, edits: Sequence[SchemaEdit], asked: Sequence[Request]) -> Iterator[Variant]:
     for remedy in (BOUNDED_WHITESPACE, NATURAL_LAYOUT):
-        style = remedy.change["whitespace"]
-        if schema.whitespace != style:
-            own = Spec.from_json(schema.to_json() | {"whitespace": style})
-            yield _variant(Remedy(action=remedy.action, about=f"--whitespace {style}"), own, asked)
+        plan = changed(remedy, {"constraint": schema})
+        if plan is not None and plan[1]["constraint"] != schema:
+            yield Variant(remedy, plan[0], partial(_with, plan[1]["constraint"], asked))
     for edit in edits:
         own = Spec.from_json(schema.to_json() | {"schema": edit.schema})
-        yield _variant(Remedy(action=edit.action, about=edit.about), own, asked)
-
-
-def _variant(remedy: Remedy, constraint: Spec, asked: Sequence[Request]) -> Variant:
-    return Variant(remedy, lambda edge: remedy.about, partial(_with, constraint, asked))
+        remedy = Remedy(action=edit.action, about=edit.about)
+        yield Variant(remedy, remedy.said, partial(_with, own, asked))
 
 
 def _with(constraint: Spec, asked: Sequence[Request]) -> list[Request]:

@@ -11,15 +11,14 @@ from functools import cache
 from typing import Any
 
 from fastapi import APIRouter, Request
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import Response
 
 from espalier.errors import InputError
 from espalier.server.http.errors import NotFound, documented
 from espalier.server.http.query import number_of, parameter, query_of
 from espalier.server.http.wire import JsonResponse
 from espalier.server.ports import Caller, TraceStore
-from espalier.server.process.deps import count_public
-from espalier.server.routes.stored import PRIVATE, from_trace_store
+from espalier.server.routes.stored import PRIVATE, from_trace_store, page_reply
 from espalier.store.costs.window import DAY, CostWindow
 from espalier.trace import costs_page
 
@@ -41,7 +40,7 @@ async def list_costs(request: Request) -> Response:
     """What each constraint cost the caller's answers, the one with the greatest tax first; free text has no
     fingerprint."""
     if "text/html" in request.headers.get("accept", ""):
-        return _page(request)
+        return page_reply(request, *_rendered())
     since, until, model = _window(request)
 
     def work(store: TraceStore, caller: Caller) -> dict[str, Any]:
@@ -88,19 +87,6 @@ def _window(request: Request) -> tuple[float, float, str | None]:
     if since >= until:
         raise InputError("until must be after since", field="until")
     return since, until, request.query_params.get("model") or None
-
-
-def _page(request: Request) -> Response:
-    """The page is public and has nothing of this server: its script asks for the sums with the reader's key."""
-    count_public(request)
-    shown, policy = _rendered()
-    headers = {
-        **PRIVATE,
-        "content-security-policy": policy,
-        "vary": "accept",
-        "cross-origin-opener-policy": "same-origin",
-    }
-    return HTMLResponse(shown, headers=headers)
 
 
 @cache

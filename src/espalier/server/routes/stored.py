@@ -7,11 +7,12 @@ from functools import partial
 from typing import Any, TypeVar
 
 from fastapi import Request
+from starlette.responses import HTMLResponse, Response
 
 from espalier.server.http.errors import NotFound
 from espalier.server.http.wire import to_bytes_by_parts
 from espalier.server.ports import Caller, TraceStore
-from espalier.server.process.deps import admitted, while_connected
+from espalier.server.process.deps import admitted, count_public, while_connected
 from espalier.server.process.state import Process
 
 Kept = TypeVar("Kept")
@@ -55,6 +56,18 @@ def page_bytes(rows: Sequence[Mapping[str, Any]], caller: Caller, kind: str, *, 
     shown = [stored_row(row, caller, kind) for row in rows[:limit]]
     last = shown[-1]["id"] if shown else None
     return to_bytes_by_parts({"object": "list", "data": shown, "has_more": len(rows) > limit, "last_id": last})
+
+
+def page_reply(request: Request, shown: str, policy: str) -> Response:
+    """A page that is public and has nothing of this server: its script asks for the rows with the reader's key."""
+    count_public(request)
+    headers = {
+        **PRIVATE,
+        "content-security-policy": policy,
+        "vary": "accept",
+        "cross-origin-opener-policy": "same-origin",
+    }
+    return HTMLResponse(shown, headers=headers)
 
 
 def no_traces() -> NotFound:

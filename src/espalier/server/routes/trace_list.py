@@ -9,14 +9,13 @@ from functools import cache, partial
 from typing import Any
 
 from fastapi import APIRouter, Request
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import Response
 
 from espalier.server.http.errors import documented
 from espalier.server.http.query import AFTER, choice_of, limit_of, limit_parameter, number_of, parameter, query_of
 from espalier.server.http.wire import JsonResponse
 from espalier.server.ports import Caller, TraceStore
-from espalier.server.process.deps import count_public
-from espalier.server.routes.stored import PRIVATE, from_trace_store, page_bytes
+from espalier.server.routes.stored import PRIVATE, from_trace_store, page_bytes, page_reply
 from espalier.store.trace_filter import VERDICTS, TraceFilter
 from espalier.trace import list_page
 
@@ -48,7 +47,7 @@ router = APIRouter(tags=["traces"])
 async def list_traces(request: Request) -> Response:
     """The caller's traces, newest first, without their steps; `prompt` and `text` are the beginnings of both."""
     if "text/html" in request.headers.get("accept", ""):
-        return _page(request)
+        return page_reply(request, *_rendered(getattr(request.app.state, "playground_path", "./")))
     query = request.query_params
     limit = limit_of(request, default=LIMIT, most=MAX_LIMIT)
     tokens = number_of(request, "min_tokens", is_whole=True)
@@ -73,19 +72,6 @@ async def list_traces(request: Request) -> Response:
         return page_bytes(rows, caller, "trace", limit=limit)
 
     return JsonResponse(await from_trace_store(request, work), headers={**PRIVATE, "vary": "accept"})
-
-
-def _page(request: Request) -> Response:
-    """The page is public and has nothing of this server: its script asks for the list with the reader's key."""
-    count_public(request)
-    shown, policy = _rendered(getattr(request.app.state, "playground_path", "./"))
-    headers = {
-        **PRIVATE,
-        "content-security-policy": policy,
-        "vary": "accept",
-        "cross-origin-opener-policy": "same-origin",
-    }
-    return HTMLResponse(shown, headers=headers)
 
 
 @cache

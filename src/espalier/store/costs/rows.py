@@ -27,7 +27,7 @@ class CostRows(rows.StoreRows):
 
     def costs(self, window: CostWindow) -> list[ConstraintCosts]:
         """The costs of each constraint in a window, that with the greatest tax first; free text has no fingerprint."""
-        now, past = self._windows(window, has_bins=True), self._windows(window.before)
+        now, past = self.cost_windows(window, has_bins=True), self.cost_windows(window.before)
         known = self._constraints(window)
         trends = self._trends(window)
         free = now.get("")
@@ -69,7 +69,8 @@ class CostRows(rows.StoreRows):
             row = connection.execute(query.limit(1)).mappings().first()
         return None if row is None else dict(row)
 
-    def _windows(self, window: CostWindow, *, has_bins: bool = False) -> dict[str, ConstraintWindow]:
+    def cost_windows(self, window: CostWindow, *, has_bins: bool = False) -> dict[str, ConstraintWindow]:
+        """The sums of each constraint in a window. has_bins: with those from which percentiles are told."""
         sums = [func.sum(COST_SUMS.c[name]).label(name) for name in SUMMED]
         which = _within(COST_SUMS, window)
         query = select(COST_SUMS.c.fingerprint, *sums).where(*which).group_by(COST_SUMS.c.fingerprint)
