@@ -114,9 +114,7 @@ class SharedParts:
             self._rows.clear()
         counted = _CountedStates(self._rows) if depth < MAX_DEPTH else None
         if counted is not None and (repeat := counted_repeat(place)) is not None:
-            if nodes is not self.store.whole or not self.walkers.reads_text(self._rows, self._rows.row(place)):
-                return self._repeated(place, repeat, nodes, depth)
-            counted = None  # a slice has most tokens, so few counts are met
+            return self._repeated(place, repeat, nodes, depth)
         bits, exits = self.walkers.walk(self._rows, self._rows.row(place), nodes.nodes, handed=counted)
         joined = _JoinedParts(bits, exits)
         for state, below in () if counted is None else counted.nodes.items():

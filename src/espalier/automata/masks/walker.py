@@ -364,14 +364,6 @@ class WalkerPool:
         finally:
             self._free.append(walker)
 
-    def reads_text(self, rows: Rows, state: int) -> bool:
-        """Whether a slice has most of what a state allows, see `Walker.slice`."""
-        walker = self._take()
-        try:
-            return walker.slice(rows, state) is not None
-        finally:
-            self._free.append(walker)
-
     def follow(self, word: bytes, node: int = -1, *, last: int = -1) -> tuple[list[int], int, int]:
         """See `Walker.follow`."""
         walker = self._take()
