@@ -42,6 +42,7 @@ from benchmarks.schema.llguidance_peer import WHITESPACE
 from benchmarks.schema.spelling import compact, in_order
 from benchmarks.tekken import Tekken, tekken
 from espalier.constraints.compose.all_of import AllOf
+from espalier.constraints.json_schema.compile import warm_schemas
 from espalier.constraints.safety.spec import Safety
 from espalier.constraints.spec import Gbnf, JsonSchema, Regex, Spec
 from espalier.constraints.tools.schemas import multi_tool_call_schema
@@ -92,6 +93,7 @@ class Engine(Protocol):
 class Espalier:
     def __init__(self, made: Tekken) -> None:
         self._compiler = made.compiler()
+        warm_schemas(self._compiler)
 
     def compiled(self, text: Text) -> Callable[[], Steps]:
         compiled = self._compiler.compile(text.spec)

@@ -32,6 +32,21 @@ from espalier.schema.lazy.rules import SchemaRules
 from espalier.tokens.trie import TokenTrie
 from espalier.tokens.vocab import Vocab
 
+_USUAL: Any = {
+    "type": "object",
+    "properties": {
+        "plain": {"type": "string"},
+        "long": {"type": "string", "maxLength": 30_000},
+        "short": {"type": "string", "minLength": 1, "maxLength": 40},
+        "whole": {"type": "integer"},
+        "real": {"type": "number"},
+        "any": {},
+    },
+    "required": ["plain", "long", "short", "whole", "real", "any"],
+}
+_USUAL_TEXT = b'{"plain":"a\\n","long":"a","short":"a","whole":-12,"real":-1.5e3,"any":[{"a":null}]}'
+"""A document of it, in which each kind of leaf is entered."""
+
 
 def compile_schema(spec: JsonSchema, compiler: Compiler) -> Compiled:
     """The schema as an automaton that is explored on demand; built as a whole for a vocabulary that lacks bytes.
@@ -51,6 +66,17 @@ def compile_schema(spec: JsonSchema, compiler: Compiler) -> Compiled:
     if (items := lowered.items) is None:
         return compiled
     return with_tracker(compiled, DocumentTracker(items.spots), compiler, is_easy=items.is_easy)
+
+
+def warm_schemas(compiler: Compiler) -> None:
+    """Make what all schemas of a vocabulary share, its strings, counted strings and numbers, before a text waits for
+    it."""
+    if compiler.vocab.missing_bytes():
+        return
+    matcher = compile_schema(JsonSchema(_USUAL), compiler).matcher()
+    for token in compiler.trie.segment(_USUAL_TEXT) or ():
+        matcher.mask()
+        matcher.advance(token)
 
 
 def schema_language(spec: JsonSchema, compiler: Compiler) -> Dfa | Network:

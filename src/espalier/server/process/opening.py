@@ -24,6 +24,7 @@ from espalier.confined.pool import is_supported
 from espalier.constraints import judging
 from espalier.constraints.cache import ConstraintBytes
 from espalier.constraints.compiler import Compiler
+from espalier.constraints.json_schema.compile import warm_schemas
 from espalier.constraints.judging import ConfinedJudge, Judge, in_this_process
 from espalier.constraints.safety.compile import FILTERS, warm_filters
 from espalier.constraints.spec import Regex
@@ -247,6 +248,7 @@ def _warm(engine: LoadedEngine) -> None:
 
 def _warm_aside(compiler: Compiler) -> None:
     classes.warm()
+    warm_schemas(compiler)
     judging.warm()  # imports what reads the verdicts of the worker processes
     warm_filters(compiler)
     DRAWS.load()
