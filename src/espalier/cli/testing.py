@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -27,7 +28,10 @@ from espalier.harness.report.junit import junit_text
 from espalier.harness.results import Report
 from espalier.harness.run import AT_ONCE, Harness
 from espalier.trace.files import write_text
+from espalier.trace.records import Trace
 
+CALLER = "test"
+"""Whose the traces of a run are, and their route."""
 AGAINST = ("preset", "strategy", "model")
 LISTED = 20
 
@@ -96,8 +100,13 @@ def command(
     shared: dict[str, Any] = {"seed": seed, "at_once": at_once, "warm": against is not None, "options": must}
     usual: dict[str, Any] = {"preset": preset, "strategy": strategy}
     other: Report | None = None
+    traces: list[tuple[Trace, float]] = []
     with load(model, engine, app) as loaded, counting("cases") as progress:
-        report = Harness(loaded, **shared, **usual, progress=progress).add(*cases).run()
+        report = (
+            Harness(loaded, **shared, **usual, progress=progress, traced=lambda *answer: traces.append(answer))
+            .add(*cases)
+            .run()
+        )
         if kind in ("free", "preset", "strategy"):
             changed = {"free": True} if kind == "free" else {kind: name}
             other = Harness(loaded, **shared, **(usual | changed), progress=progress).add(*cases).run()
@@ -122,7 +131,7 @@ def command(
         write_text(html, report_page(report, comparisons))
         output.note(f"written: {html}")
     if store:
-        keep(report, preset=preset, strategy=strategy)
+        keep(report, traces, preset=preset, strategy=strategy)
     if keep_runs is not None:
         prune_runs(keep_runs)
     raise typer.Exit(0 if report.passed else 1)
@@ -158,11 +167,16 @@ def read_run(run: str) -> tuple[str, Report]:
     return name, Report.from_json(data)
 
 
-def keep(report: Report, **fields: str | None) -> None:
-    """Store a run, and say under which id. Without the extra [server] nothing is stored, and a note says so."""
+def keep(report: Report, traces: Sequence[tuple[Trace, float]], **fields: str | None) -> None:
+    """Store a run and the sums of each answer, and say under which id. Without the extra [server] nothing is stored,
+    and a note says so. traces: with the seconds that each answer took."""
     try:
         with opened() as store:
             name = store.save_test_run(report.to_json(), **fields)
+            for index, (trace, seconds) in enumerate(traces):
+                store.save_trace(
+                    trace.to_json(), request_id=name, caller=CALLER, index=index, route=CALLER, total=seconds
+                )
     except MissingDependency as error:
         output.note(f"the run is not stored: {error}")
         return

@@ -23,11 +23,13 @@ from espalier.harness.cases.read import check_names
 from espalier.harness.checks import Failure, MeasuredOutput, excerpt, failures
 from espalier.harness.results import CaseResult, Report, Sample
 from espalier.sampling.presets.spec import Preset
+from espalier.trace.records import Trace
 
 AT_ONCE = 8
 
 Progressed = Callable[[int, int], None]
 """Told how many iterations of how many are done."""
+Traced = Callable[[Trace, float], object]
 
 
 class Generates(Protocol):
@@ -56,7 +58,7 @@ class Harness:
     filters and bans, to compare with. at_once: iterations in one batch; a case with a limit on latency runs alone.
     options: further arguments of `generate` for every case; their constraint holds beside the case's own.
     warm: first generate one token of every case, so that no latency holds what is done once. clock: seconds. progress:
-    told how far the run is. Raises InputError.
+    told how far the run is. traced: given the trace of each answer, with its seconds, in no order. Raises InputError.
     """
 
     def __init__(
@@ -72,12 +74,14 @@ class Harness:
         options: Mapping[str, Any] | None = None,
         clock: Callable[[], float] = time.perf_counter,
         progress: Progressed = lambda done, of: None,
+        traced: Traced = lambda trace, seconds: None,
     ) -> None:
         if at_once < 1:
             raise InputError("at_once is at least 1", field="at_once")
         self._engine, self._preset, self._strategy = engine, preset, strategy
         self._seed, self._free, self._at_once, self._warms = seed, free, at_once, warm
         self._clock, self._progress, self._options = clock, progress, dict(options or {})
+        self._traced = traced
         self._cases: list[TestCase] = []
 
     def add(self, *cases: TestCase | Mapping[str, Any]) -> Self:
@@ -185,6 +189,8 @@ class Harness:
         except EspalierError as error:
             return Sample(error=str(error), latency=self._clock() - start)
         latency = self._clock() - start
+        if result.trace is not None:
+            self._traced(result.trace, latency)
         tax = None if result.trace is None else result.trace.total_tax_nats
         rate = rejection_rate(result)
         measured = MeasuredOutput(result=result, latency=latency, tax=tax, rejection_rate=rate)

@@ -157,6 +157,19 @@ def test_a_run_is_stored_listed_and_compared_with_a_later_one(file: str, capfd: 
     assert "is no id of a test run" in capfd.readouterr().err
 
 
+def test_what_a_run_cost_is_in_the_sums_under_its_own_caller(file: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main_code(["test", file, "-m", "fake", "--iterations", "3"]) == 0
+    name = capfd.readouterr().err.split("stored: ")[1].split(";")[0]
+    assert main_code(["costs", "list", "--caller", "test", "--json"]) == 0
+    (row,) = json.loads(capfd.readouterr().out)
+    assert (row["title"], row["answers"], row["invalid"]) == ("json_object", 3, 0)
+    assert main_code(["costs", "list", "--caller", "another"]) == 0
+    assert "no answers in this time" in capfd.readouterr().err
+    assert main_code(["costs", "show", row["fingerprint"], "--caller", "another"]) == 2
+    assert main_code(["trace", "show", name]) == 0
+    assert "model fake" in capfd.readouterr().out
+
+
 def test_stored_runs_are_pruned_where_that_is_asked_for(file: str, capfd: pytest.CaptureFixture[str]) -> None:
     for _ in range(3):
         assert main_code(["test", file, "-m", "fake"]) == 0

@@ -10,19 +10,17 @@ import typer
 from espalier.cli import output
 from espalier.cli.costs import trying
 from espalier.cli.costs.lines import change_lines, cost_lines, path_lines
-from espalier.cli.costs.window import Since, span_of, window_of
-from espalier.cli.flags.groups import sub_app
+from espalier.cli.costs.window import WhoseFlags, WindowFlags, span_of, window_of
+from espalier.cli.flags.groups import sub_app, with_flags
 from espalier.cli.trace.read import DatabaseUrl, store_at
 from espalier.errors import InputError, UnknownName
 from espalier.store.costs.report import path_changes
+from espalier.store.costs.window import CostWindow
 
 app = sub_app("Show what constraints cost over time: those of the last 7 days, or a command.")
 app.info.no_args_is_help = False
-app.command("try", short_help="Try remedies with the model on kept prompts.")(trying.try_command)
 
 AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
-Until = Annotated[str | None, typer.Option(help="The same: older than this.")]
-Model = Annotated[str | None, typer.Option("-m", "--model", help="Answers of this model alone.")]
 Fingerprint = Annotated[str, typer.Argument(help="Of the constraint, as `costs list` shows it.", show_default=False)]
 
 
@@ -30,20 +28,20 @@ Fingerprint = Annotated[str, typer.Argument(help="Of the constraint, as `costs l
 def costs(context: typer.Context) -> None:
     """Show what constraints cost over time: those of the last 7 days, or a command."""
     if context.invoked_subcommand is None:
-        list_command()
+        show_list(window_of(), None, as_json=False)
 
 
 @app.command("list", short_help="List constraints, the dearest first.")
+@with_flags
 def list_command(
-    *,
-    since: Since = "7d",
-    until: Until = None,
-    model: Model = None,
-    database: DatabaseUrl = None,
-    as_json: AsJson = False,
+    *, window: WindowFlags, whose: WhoseFlags, database: DatabaseUrl = None, as_json: AsJson = False
 ) -> None:
     """List what each constraint cost: answers, verdicts, tax, its change against the window before, speed, trend."""
-    window = window_of(since, until, model)
+    show_list(window_of(window, whose), database, as_json=as_json)
+
+
+def show_list(window: CostWindow, database: str | None, *, as_json: bool) -> None:
+    """Print the constraints of a window."""
     with store_at(database) as store:
         rows = store.costs(window)
     if as_json:
@@ -56,25 +54,25 @@ def list_command(
 
 
 @app.command("show", short_help="Show the paths of one constraint.")
+@with_flags
 def show_command(
     fingerprint: Fingerprint,
     *,
-    since: Since = "7d",
-    until: Until = None,
-    model: Model = None,
+    window: WindowFlags,
+    whose: WhoseFlags,
     database: DatabaseUrl = None,
     as_json: AsJson = False,
 ) -> None:
     """Show where a constraint costs: each path's share of the tax, and what the model wanted there instead."""
-    window = window_of(since, until, model)
+    wanted = window_of(window, whose)
     with store_at(database) as store:
-        if store.cost_constraint(fingerprint, caller=None) is None:
+        if store.cost_constraint(fingerprint, caller=whose.caller) is None:
             raise UnknownName(
                 f"no answer of the constraint {fingerprint!r:.80} is in the sums",
                 hint="espalier costs list shows those that there are",
                 field="fingerprint",
             )
-        paths = store.cost_paths(window, fingerprint)
+        paths = store.cost_paths(wanted, fingerprint)
     if as_json:
         total = sum(path.tax for path in paths)
         output.data_json([path.to_json(total) for path in paths])
@@ -86,6 +84,7 @@ def show_command(
 
 
 @app.command("diff", short_help="Compare two windows of time, path by path.")
+@with_flags
 def diff_command(
     fingerprint: Fingerprint,
     *,
@@ -99,13 +98,13 @@ def diff_command(
             help="Exit with 1 if a path became dearer by more than this, in percent.", min=0, metavar="PERCENT"
         ),
     ] = None,
-    model: Model = None,
+    whose: WhoseFlags,
     database: DatabaseUrl = None,
     as_json: AsJson = False,
 ) -> None:
     """Show which paths of a constraint became dearer, by how much, with an interval of 95 %."""
     now = time.time()
-    windows = [span_of(text, now, flag, model) for text, flag in ((before, "before"), (after, "after"))]
+    windows = [span_of(text, now, flag, whose) for text, flag in ((before, "before"), (after, "after"))]
     with store_at(database) as store:
         sums = [store.cost_windows(window).get(fingerprint) for window in windows]
         old, new = (store.cost_paths(window, fingerprint) for window in windows)
@@ -122,3 +121,6 @@ def diff_command(
     if over:
         output.note(f"dearer by more than {limit:g} %: {', '.join(change.path for change in over)}")
         raise typer.Exit(1)
+
+
+app.command("try", short_help="Try remedies with the model on kept prompts.")(trying.try_command)

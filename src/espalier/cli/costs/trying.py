@@ -16,7 +16,7 @@ import typer
 
 from espalier.api.replaying import sampling_fields
 from espalier.cli import output
-from espalier.cli.costs.window import Since, window_of
+from espalier.cli.costs.window import Since, WindowFlags, window_of
 from espalier.cli.flags.groups import with_flags
 from espalier.cli.flags.model import EngineFlags, Model, load
 from espalier.cli.progress import counting
@@ -62,7 +62,7 @@ def try_command(
 ) -> None:
     """Run kept prompts of a schema again, each as asked and with every remedy: the whitespace, and edits of the schema
     that the tokens which the model wanted speak for. Pairs share prompt and seed. Exit code 0: one helps; 1: none."""
-    window = window_of(since, None, None, "since")
+    window = window_of(WindowFlags(since=since))
     with store_at(database) as store:
         schema = _schema_of(store, fingerprint)
         edits = schema_edits(schema.schema, _wanted(store.cost_paths(window, fingerprint)))[:MOST_EDITS]
