@@ -19,7 +19,7 @@ import signal
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -32,7 +32,8 @@ from scripts.mutants.mutations import Mutation, functions_of
 
 LEAST_SECONDS = 20.0
 SLOWER = 8
-"""A mutation is killed when its tests take that many times as long as without it, and at least so many seconds."""
+"""A mutation is killed when one of its tests takes that many times as long as without it, and at least so many
+seconds."""
 MEMORY = 4 << 30
 """Bytes that a mutation may take beside what the process has."""
 NOTE = "__note_call__"
@@ -111,8 +112,8 @@ class MutantRunner:
         order = {test: index for index, test in enumerate(recent)}
         tests = sorted(callers, key=lambda test: (order.get(test, len(order)), costs.seconds[test]))
         items = {item.nodeid: item for item in session.items}
-        deadline = max(LEAST_SECONDS, SLOWER * sum(costs.seconds[test] for test in tests))
-        outcome = self._forked(session, [items[test] for test in tests], deadline=deadline, change={str(path): codes})
+        limits = {test: max(LEAST_SECONDS, SLOWER * costs.seconds[test]) for test in tests}
+        outcome = self._forked(session, [items[test] for test in tests], limits=limits, change={str(path): codes})
         failed: list[str] = outcome["failed"]
         return (Fate.KILLED, failed[0]) if failed else (Fate.SURVIVED, None)
 
@@ -130,11 +131,11 @@ class MutantRunner:
         session: pytest.Session,
         items: Sequence[pytest.Item],
         *,
-        deadline: float | None = None,
+        limits: Mapping[str, float] | None = None,
         change: dict[str, Codes] | None = None,
     ) -> dict[str, Any]:
         """Run tests in a forked process. With a change, the code of some files, it ends at the first that fails; one
-        that is killed or takes too long has failed. Without one, what each test calls is noted."""
+        that is killed or takes longer than its limit has failed. Without one, what each test calls is noted."""
         sys.stdout.flush()
         sys.stderr.flush()
         reader, writer = os.pipe()
@@ -144,14 +145,14 @@ class MutantRunner:
             os.setsid()
             try:
                 self._apply(change if change is not None else {path: _noting_codes(path) for path in self._functions})
-                outcome = _run(session, items, stop=change is not None)
+                outcome = _run(session, items, limits, stop=change is not None)
             except BaseException as error:  # noqa: BLE001  # whatever ends the tests is a failure of theirs
                 outcome = {"failed": [f"{type(error).__name__}: {error}"], "seconds": {}, "calls": []}
             with contextlib.suppress(BrokenPipeError), os.fdopen(writer, "w") as pipe:  # nobody waits any more
                 json.dump(outcome, pipe)
             os._exit(0)
         os.close(writer)
-        text = _read(reader, deadline)
+        text = _read(reader, None if limits is None else sum(limits.values()))
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process, signal.SIGKILL)
         os.waitpid(process, 0)
@@ -203,8 +204,11 @@ def _noting_codes(path: str) -> Codes:
     return _codes(compile(tree, path, "exec", dont_inherit=True))
 
 
-def _run(session: pytest.Session, items: Sequence[pytest.Item], *, stop: bool) -> dict[str, Any]:
-    """Run tests, in a process of their own. stop: at the first that fails."""
+def _run(
+    session: pytest.Session, items: Sequence[pytest.Item], limits: Mapping[str, float] | None, *, stop: bool
+) -> dict[str, Any]:
+    """Run tests, in a process of their own, which ends where one takes longer than its limit. stop: at the first that
+    fails."""
     config = session.config
     silent = os.open(os.devnull, os.O_RDWR)
     for stream in (1, 2):
@@ -215,6 +219,9 @@ def _run(session: pytest.Session, items: Sequence[pytest.Item], *, stop: bool) -
     for item, following in zip(items, [*items[1:], None], strict=True):
         began = time.monotonic()
         watcher.test = item.nodeid
+        if limits is not None:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.setitimer(signal.ITIMER_REAL, limits[item.nodeid])
         config.hook.pytest_runtest_protocol(item=item, nextitem=following)
         watcher.seconds[item.nodeid] = time.monotonic() - began
         if stop and watcher.failed:

@@ -48,6 +48,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--coverage", action="store_true", help="of parsers: guided by atheris, which must be installed"
     )
+    parser.add_argument(
+        "--inputs", type=int, default=0, help="with --coverage: go on with each parser only to so many in all its runs"
+    )
     options = parser.parse_args(arguments)
     kind, seconds, seed = options.kind, options.seconds, options.seed
     if options.coverage:
@@ -55,7 +58,7 @@ def main(arguments: list[str] | None = None) -> int:
             parser.error("--coverage is for parsers")
         from tests.fuzz.parsers.coverage import fuzz_by_coverage
 
-        return fuzz_by_coverage(seconds, seed)
+        return fuzz_by_coverage(seconds, seed, options.inputs)
     if options.case is not None:
         totals = Totals()
         try_case(fuzzer(kind), options.case, totals)

@@ -89,7 +89,7 @@ def damaged(content: bytes, random: Random) -> bytes:
     if content[:1] in (b"{", b"[") and random.random() < 0.67:
         try:
             data = json.loads(content)
-        except ValueError:
+        except (ValueError, RecursionError):  # no JSON, or too deep to be read
             data = None
         if data is not None:
             for _ in range(random.choice((1, 1, 1, 2, 4))):

@@ -1,4 +1,4 @@
-"""Runs every parser under atheris for its share of the time, and prints inputs, new code reached, and findings.
+"""Runs every parser under atheris for its share of the time, and prints inputs, new code reached, costs and findings.
 
 Inputs that reached new code lie in `out/fuzz/corpus/NAME/`, from where the next run goes on; findings in
 `out/fuzz/findings/`. Each parser has a process of its own (`guided.py`), which is started again where an input ends it.
@@ -6,6 +6,7 @@ Inputs that reached new code lie in `out/fuzz/corpus/NAME/`, from where the next
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import subprocess
@@ -36,31 +37,44 @@ class ParserRun:
     inputs: int = 0
     #: by the clock, without its start
     seconds: float = 0.0
-    #: whether its time was up, rather than its process ended by an input
+    #: whether its time or its number of inputs was up, rather than its process ended by an input
     is_over: bool = False
+    #: CPU seconds of the slowest input, and bytes by which reading made the process grow
+    slowest: float = 0.0
+    grown: int = 0
     #: edges of code reached by the corpus, and at the end
     edges: tuple[int, int] = (0, 0)
     findings: list[str] = field(default_factory=list)
 
 
-def fuzz_by_coverage(seconds: float, seed: int) -> int:
-    """Runs each parser for its share of the seconds. Returns 1 if there is a finding, 2 without atheris."""
+def fuzz_by_coverage(seconds: float, seed: int, inputs: int = 0) -> int:
+    """Runs each parser for its share of the seconds, or until it has read so many inputs in all its runs; time that one
+    leaves goes to those that follow. Returns 1 if there is a finding, 2 without atheris."""
     if find_spec("atheris") is None:
         print("atheris is not installed: python -m pip install atheris, or leave --coverage out")
         return 2
     names = named_parsers()
-    totals_file = OUT / "inputs.json"
-    totals: dict[str, int] = json.loads(totals_file.read_text()) if totals_file.exists() else {}
-    print(f"{'parser':18}{'inputs':>10}{'in all':>12}{'a second':>10}{'edges':>8}{'new':>6}  findings")
+    totals_file = OUT / "totals.json"
+    totals: dict[str, dict[str, float]] = json.loads(totals_file.read_text()) if totals_file.exists() else {}
+    head = f"{'parser':18}{'inputs':>10}{'in all':>12}{'a second':>10}{'edges':>8}{'new':>6}{'slowest':>9}{'grown':>9}"
+    print(f"{head}  findings")
     findings = []
+    left = seconds
     for number, name in enumerate(names):
-        run = fuzz_parser(name, seconds / len(names), seed + number)
-        totals[name] = totals.get(name, 0) + run.inputs
+        total = totals.setdefault(name, {"inputs": 0, "slowest": 0.0, "grown": 0})
+        most = max(0, inputs - int(total["inputs"]))
+        if inputs and not most:
+            continue
+        run = fuzz_parser(name, left / (len(names) - number), seed + number, most)
+        left -= min(run.seconds, left / (len(names) - number))
+        total["inputs"] += run.inputs
+        total |= {"slowest": max(total["slowest"], run.slowest), "grown": max(total["grown"], run.grown)}
         totals_file.write_text(json.dumps(totals, indent=1, sort_keys=True))
         rate = run.inputs / max(run.seconds, 1)
-        start, end = run.edges
-        counts = f"{run.inputs:>10,}{totals[name]:>12,}{rate:>10,.0f}{end:>8,}{end - start:>6,}"
-        print(f"{name:18}{counts}  {len(run.findings) or 'none'}", flush=True)
+        known, reached = run.edges
+        counts = f"{run.inputs:>10,}{total['inputs']:>12,}{rate:>10,.0f}{reached:>8,}{reached - known:>6,}"
+        costs = f"{run.slowest:>7.2f} s{run.grown >> 20:>5} MiB"
+        print(f"{name:18}{counts}{costs}  {len(run.findings) or 'none'}", flush=True)
         findings += run.findings
     for line in findings:
         print(line)
@@ -68,18 +82,15 @@ def fuzz_by_coverage(seconds: float, seed: int) -> int:
     return 1 if findings else 0
 
 
-def fuzz_parser(name: str, seconds: float, seed: int) -> ParserRun:
-    """Runs one parser until its time is up, again after each input that ends its process."""
+def fuzz_parser(name: str, seconds: float, seed: int, inputs: int = 0) -> ParserRun:
+    """Runs one parser until its time or its number of inputs is up, again after each input that ends its process."""
     corpus, findings = OUT / "corpus" / name, OUT / "findings"
     corpus.mkdir(parents=True, exist_ok=True)
     findings.mkdir(parents=True, exist_ok=True)
     before = set(findings.glob(f"{name}-*"))
     run = ParserRun()
-    left = seconds
-    while left >= 1 and not run.is_over:
-        start = time.monotonic()
-        _run_process(name, int(left), seed, run)
-        left -= time.monotonic() - start
+    while seconds - run.seconds >= 1 and not run.is_over and (not inputs or run.inputs < inputs):
+        _run_process(name, int(seconds - run.seconds), seed, run, inputs - run.inputs if inputs else -1)
         seed += 1_000
     for path in sorted(set(findings.glob(f"{name}-*")) - before):
         if path.suffix == ".fault":
@@ -90,9 +101,11 @@ def fuzz_parser(name: str, seconds: float, seed: int) -> ParserRun:
     return run
 
 
-def _run_process(name: str, seconds: int, seed: int, run: ParserRun) -> None:
+def _run_process(name: str, seconds: int, seed: int, run: ParserRun, inputs: int) -> None:
+    """inputs: the most that are read; -1 for any number."""
     options = {
         "max_total_time": seconds,
+        "runs": inputs,
         "max_len": PARSERS[name].longest,
         "timeout": HANGING,
         "report_slow_units": HANGING,  # by the clock; `law.py` counts CPU time
@@ -104,7 +117,8 @@ def _run_process(name: str, seconds: int, seed: int, run: ParserRun) -> None:
     command = [sys.executable, "-m", "tests.fuzz.parsers.guided", name, str(OUT / "findings")]
     command += [f"-{option}={value}" for option, value in options.items()]
     command += [str(OUT / "corpus" / name), str(CORPUS / name)]
-    log = OUT / f"{name}.log"
+    log, costs = OUT / f"{name}.log", OUT / "findings" / f"{name}.costs"
+    costs.unlink(missing_ok=True)
     start = time.monotonic()
     with log.open("w") as file:
         try:
@@ -121,3 +135,7 @@ def _run_process(name: str, seconds: int, seed: int, run: ParserRun) -> None:
     run.is_over = (done := DONE.search(text)) is not None
     run.inputs += steps[-1][0] if done is None else int(done[1])
     run.seconds += time.monotonic() - start if done is None else int(done[2])
+    if costs.exists():  # its process may have ended while it wrote
+        with contextlib.suppress(ValueError):
+            told = json.loads(costs.read_text())
+            run.slowest, run.grown = max(run.slowest, told["slowest"]), max(run.grown, told["grown"])

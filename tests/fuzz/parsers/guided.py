@@ -1,7 +1,8 @@
 """The process of one parser under atheris: `python -m tests.fuzz.parsers.guided NAME FOLDER [option of libFuzzer …]`.
 
 What breaks the law is written to FOLDER, one input for each cause, and the run goes on; what ends the process, or never
-ends, libFuzzer writes there itself.
+ends, libFuzzer writes there itself. `NAME.costs` in FOLDER says how long the slowest input took, and how far the
+process grew.
 """
 
 from __future__ import annotations
@@ -52,12 +53,17 @@ def main() -> None:
 
         read = reader_of(name)
     causes: set[str] = set()
+    slowest, grown = 0.0, 0
     pages = int(Path("/proc/self/statm").read_text("ascii").split()[0])
     hard = resource.getrlimit(resource.RLIMIT_AS)[1]
     resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + 2 * ROOM, hard))
 
     def try_input(data: bytes) -> None:
+        nonlocal slowest, grown
         verdict = judge(read, data)
+        if verdict.seconds > slowest or verdict.grown:
+            slowest, grown = max(slowest, verdict.seconds), grown + verdict.grown
+            Path(folder, f"{name}.costs").write_text(json.dumps({"slowest": slowest, "grown": grown}))
         if verdict.fault and verdict.cause not in causes:
             causes.add(verdict.cause)
             path = Path(folder, f"{name}-{hashlib.sha256(data).hexdigest()[:12]}")

@@ -44,7 +44,14 @@ def open_lark() -> Read:
 def open_regex() -> Read:
     from espalier.grammar.regex.parse import parse_regex
 
-    return lambda data: parse_regex(data.decode("utf-8", "surrogatepass" if data[:1] == b"\xed" else "replace"))
+    def read(data: bytes) -> object:
+        try:
+            text = data.decode("utf-8", "surrogatepass")
+        except UnicodeDecodeError:
+            text = data.decode("utf-8", "replace")
+        return parse_regex(text)
+
+    return read
 
 
 def open_compiled_regex() -> Read:

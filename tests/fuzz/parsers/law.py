@@ -29,6 +29,10 @@ class Verdict:
     fault: str = ""
     #: where, so that many inputs with one fault are one finding
     cause: str = ""
+    #: CPU time that reading took
+    seconds: float = 0.0
+    #: bytes by which the largest size of the process grew
+    grown: int = 0
 
 
 def judge(read: Read, data: bytes) -> Verdict:
@@ -36,11 +40,12 @@ def judge(read: Read, data: bytes) -> Verdict:
     start, before = time.process_time(), _largest_size()
     verdict = _read(read, data)
     seconds, grown = time.process_time() - start, _largest_size() - before
-    if not verdict.fault and seconds > CPU_SECONDS:
-        return Verdict(outcome=verdict.outcome, fault=f"takes {seconds:.1f} s of CPU", cause="time")
-    if not verdict.fault and grown > MEMORY:
-        return Verdict(outcome=verdict.outcome, fault=f"takes {grown >> 20} MiB", cause="memory")
-    return verdict
+    fault, cause = verdict.fault, verdict.cause
+    if not fault and seconds > CPU_SECONDS:
+        fault, cause = f"takes {seconds:.1f} s of CPU", "time"
+    if not fault and grown > MEMORY:
+        fault, cause = f"takes {grown >> 20} MiB", "memory"
+    return Verdict(outcome=verdict.outcome, fault=fault, cause=cause, seconds=seconds, grown=grown)
 
 
 def _read(read: Read, data: bytes) -> Verdict:

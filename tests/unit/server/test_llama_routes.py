@@ -230,6 +230,12 @@ def test_what_cannot_be_had_is_refused_by_name(c: TestClient, changed: dict[str,
     assert (reply.status_code, str(reply.json()["error"]["param"]).split("[")[0]) == (400, field.split("[")[0])
 
 
+@pytest.mark.parametrize("prompt", [[4, [5, 5], "b"], [4, [5]], [[5], 4], ["b", 4, [5]]])
+def test_one_prompts_token_ids_among_several_prompts_ended_in_a_500(c: TestClient, prompt: Any) -> None:
+    reply = c.post(ROUTE, json=ASK | {"prompt": prompt})
+    assert (reply.status_code, reply.json()["error"]["param"]) == (400, "prompt")
+
+
 @pytest.mark.parametrize(("name", "value"), [("top_p", 1.5), ("top_p", -0.1), ("min_p", 2), ("top_k", -2)])
 def test_both_dialects_have_the_same_bounds_for_sampling(c: TestClient, name: str, value: float) -> None:
     replies = [c.post(route, json={"prompt": "x", name: value}) for route in (ROUTE, "/v1/completions")]

@@ -70,10 +70,11 @@ class PassCosts:
         if not listed:
             line = self._line()
             listed = self._listed = [0.0, *(line(size) for size in range(1, LISTED))]
-            least = min(self._known, default=0)
-            after, same = self._after.get(least), self._known.get(least)
-            if after is not None and same is not None:
-                self._switch = min(max(after / self._over[0] - same, 0.0), same)
+            if self._known:
+                least = min(self._known)
+                same, after = self._known[least], self._after.get(least)
+                if after is not None:
+                    self._switch = min(max(after / self._over[0] - same, 0.0), same)
         return listed
 
     @property

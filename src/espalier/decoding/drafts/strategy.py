@@ -44,6 +44,8 @@ HEARING = 200
 """A source that is only heard is asked so seldom that this takes one part of so many of the time."""
 SAMPLED = 16
 """At one of so many places it is measured what asking takes."""
+NO_TOKEN = -1
+"""What stands for the token before the first one."""
 FAIR = 0.02
 """Seconds that the decisions after one pass may take: a slow constraint is not checked at many places in one turn."""
 
@@ -436,8 +438,8 @@ class _DraftRun:
             return
         is_timed = not seen.known.taken % SAMPLED
         began = self._now() if is_timed else 0.0
-        last = tokens[-1] if tokens else -1
-        place = HistoryPosition((hash(self._mask.tobytes()), last), tokens[-2] if len(tokens) > 1 else -1)
+        last = tokens[-1] if tokens else NO_TOKEN
+        place = HistoryPosition((hash(self._mask.tobytes()), last), tokens[-2] if len(tokens) > 1 else NO_TOKEN)
         if seen.place is not None and tokens:
             seen.known.learn(seen.place, last, place)
         seen.place = place

@@ -163,7 +163,8 @@ def _texts_and_ids(given: Any, process: Process) -> tuple[tuple[str, ...], tuple
         return (given,), (None,)
     if not given:
         raise BadRequest("there is no prompt", field="prompt")
-    several = [given] if isinstance(given[0], int) else given
+    is_alone = isinstance(given[0], int) and not any(isinstance(part, list) for part in given)
+    several = [given] if is_alone else given
     texts: list[str] = []
     id_lists: list[tuple[int, ...] | None] = []
     for prompt in several:

@@ -1,0 +1,281 @@
+"""What tokens can do to the open item of an array with unique items, and how many values it may still become."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tests.tokenizers as tokenizers
+from espalier import JsonSchema, Vocab
+from espalier.constraints.compiler import Compiler
+from espalier.constraints.unique.groups import TokenGroup
+from espalier.constraints.unique.matcher import CompiledUniqueItems, ItemsMatcher
+from espalier.constraints.unique.room import ENDLESS, NUMBERS, ItemRoom, _places
+from espalier.constraints.unique.string_matcher import QuoteTokens
+from espalier.constraints.unique.structure import BEFORE, Marks, StructuralTokens
+from espalier.constraints.watching import OpenItem, RepeatedItem
+from espalier.tokens import mask as masks
+
+BYTES = Compiler(Vocab.bytes())
+PIECES = Compiler(tokenizers.byte_level_vocab())
+STRING, INTEGER = {"type": "string"}, {"type": "integer"}
+FEW = {"type": "integer", "minimum": 0, "maximum": 50}
+RECORD = {
+    "type": "object",
+    "properties": {"a": {"type": "string", "maxLength": 4}, "n": FEW},
+    "required": ["a", "n"],
+    "additionalProperties": False,
+}
+MAP = {"type": "object", "additionalProperties": STRING}
+
+
+def matcher_of(items: Any, text: str, compiler: Compiler) -> tuple[CompiledUniqueItems, ItemsMatcher]:
+    """A matcher of arrays of such unique items, after a text."""
+    spec = JsonSchema({"type": "array", "items": items, "uniqueItems": True}, whitespace="compact")
+    compiled = compiler.compile(spec)
+    assert isinstance(compiled, CompiledUniqueItems)
+    matcher = compiled.matcher()
+    for token in compiled.inner.trie.segment(text.encode()) or ():
+        matcher.advance(token)
+    return compiled, matcher
+
+
+DIGITS = ItemRoom(NUMBERS, is_number=True)
+STRING_OR_NUMBER = {"type": ["string", "integer"], "maxLength": 5}
+
+
+@pytest.mark.parametrize(
+    ("items", "text", "room"),
+    [
+        (INTEGER, "[", DIGITS),
+        (INTEGER, "[1,", DIGITS),
+        (INTEGER, "[1", DIGITS),
+        (INTEGER, "[-", DIGITS),
+        ({"type": "number"}, "[1.5", DIGITS),
+        ({"type": "number"}, "[1e5", ItemRoom()),  # too large a number is no float
+        ({"type": "integer", "maximum": 500, "minimum": 0}, "[1", ItemRoom()),
+        ({"enum": [*range(30)]}, "[1", ItemRoom()),
+        (STRING_OR_NUMBER, '["', ItemRoom(5)),
+        (STRING_OR_NUMBER, '["ab', ItemRoom(3)),
+        (STRING_OR_NUMBER, '["ab\\', ItemRoom(2)),
+        ({"type": "string", "minLength": 2, "maxLength": 20}, '["', ItemRoom(18)),
+        (RECORD, "[", ItemRoom()),
+        (RECORD, '[{"a":"', ItemRoom(4)),
+        (RECORD, '[{"a":"abc', ItemRoom(1)),
+        (RECORD, '[{"a":"","n":1', ItemRoom()),
+        ({"type": "array", "items": INTEGER}, "[", ItemRoom()),
+        ({"type": "array", "items": INTEGER}, "[[", DIGITS),
+        ({"type": "array", "items": INTEGER, "maxItems": 1}, "[[1", DIGITS),
+        (MAP, "[{", ItemRoom()),
+        (MAP, '[{"a', ItemRoom(ENDLESS)),
+        (MAP, '[{"a":', ItemRoom(ENDLESS)),
+        (MAP, '[{"a":"x\\', ItemRoom(ENDLESS)),
+    ],
+)
+def test_so_many_values_may_the_open_item_still_become(items: Any, text: str, room: ItemRoom) -> None:
+    compiled, matcher = matcher_of(items, text, BYTES)
+    item = compiled.tracker.open_item(matcher._held[-1].point)
+    assert item is not None
+    assert compiled.groups.room(matcher._inner.state, item) == room
+
+
+@pytest.mark.parametrize(
+    ("rest", "depth", "in_string", "is_escaped", "places"),
+    [
+        ("1]", 0, False, False, [(0, False)]),
+        ('abc"]', 0, True, False, [(0, True), (1, True), (2, True), (3, True)]),
+        ('b\\"c"]', 0, True, False, [(0, True), (1, True), (3, True), (4, True)]),
+        ('"b"]', 0, True, True, [(1, True), (2, True)]),
+        ('","n":12}]', 1, True, False, [(0, True), (6, False)]),
+        ('a":"b"}]', 1, True, False, [(4, True), (5, True)]),
+        ("[1,[2]],3]", 0, False, False, [(0, False), (1, False), (4, False)]),
+        ('{"a":[1,{"b":-2}]},5]', 0, False, False, [(0, False), (6, False), (13, False)]),
+        ("}]", 1, False, False, [(0, False)]),
+        (",5]", 0, False, False, [(0, False)]),
+        ("true]", 0, False, False, [(0, False)]),
+        ('"a" : "b"}', 1, False, False, [(0, False), (7, True), (8, True)]),
+        ("-5,6", 0, False, False, [(0, False)]),
+        (",5,true],8]", 1, False, False, [(0, False), (1, False)]),
+    ],
+)
+def test_an_item_can_become_longer_in_its_strings_and_numbers(
+    rest: str, depth: int, in_string: bool, is_escaped: bool, places: list[tuple[int, bool]]
+) -> None:
+    assert [*_places(rest.encode(), depth, in_string=in_string, is_escaped=is_escaped)] == places
+
+
+TOKENS = {
+    b'"': ["", "ENDS_STRING", ""],
+    b'a"': ["", "ENDS_STRING", "ENDS_STRING"],
+    b'\\"': ["", "", "ENDS_STRING"],
+    b"],": ["CLOSES GOES_ON COMMA", "", ""],
+    b"]} \n": ["CLOSES", "", ""],
+    b'"]': ["", "ENDS_STRING CLOSES", ""],
+    b'", [': ["", "ENDS_STRING COMMA OPENS", ""],
+    b'": [1]': ["", "ENDS_STRING OPENS CLOSES", ""],
+    b'"]["': ["", "ENDS_STRING CLOSES GOES_ON OPENS", "OPENS CLOSES GOES_ON"],
+    b"1e": ["EXPONENT", "", ""],
+    b"E5": ["EXPONENT", "", ""],
+    b"te": ["", "", ""],
+    b"[{": ["OPENS", "", ""],
+    b"{": ["", "", ""],
+    b"}": ["CLOSES", "", ""],
+    b'"a"': ["ENDS_STRING", "ENDS_STRING", "ENDS_STRING"],
+    b"x": ["", "", ""],
+    b'\\\\"]': ["", "ENDS_STRING CLOSES", ""],
+}
+"""What each token does outside a string, in one, and in one after a backslash; what is in a string does nothing."""
+
+
+def vocab_of_tokens() -> Vocab:
+    more = [token for token in TOKENS if len(token) > 1]
+    return Vocab.from_tokens(
+        [*(bytes((byte,)) for byte in range(256)), *more, b""], eos_ids=[256 + len(more)], special_ids={}
+    )
+
+
+def marks(names: str) -> int:
+    return sum(int(Marks[name]) for name in names.split())
+
+
+@pytest.mark.parametrize("data", [token for token in TOKENS if token != b'"]["'], ids=repr)
+def test_what_a_token_does_to_the_structure_depends_on_what_is_open(data: bytes) -> None:
+    vocab = vocab_of_tokens()
+    tokens = Compiler(vocab).part(StructuralTokens)
+    token = vocab.tokens.index(data)
+    assert len(BEFORE) == 3
+    for place, names in enumerate(TOKENS[data]):
+        assert int(tokens.marks[place, token]) == marks(names), BEFORE[place]
+        for mark in Marks:
+            is_marked = tokens.marked(
+                np.array([token], dtype=np.int32), mark, in_string=place > 0, is_escaped=place == 2
+            )
+            assert is_marked.tolist() == [bool(marks(names) & mark)]
+
+
+def test_a_token_is_known_by_what_follows_its_first_quotation_mark() -> None:
+    vocab = vocab_of_tokens()
+    tokens = Compiler(vocab).part(StructuralTokens)
+
+    def tail(data: bytes) -> bytes | None:
+        number = tokens.tail[vocab.tokens.index(data)]
+        return None if number < 0 else tokens.tails[number]
+
+    assert tokens.tails[0] == b""
+    assert len(set(tokens.tails)) == len(tokens.tails)
+    ends = {b"x": b"", b"],": b"", b'a"': b'"', b'"]': b'"]', b'": [1]': b'": [1]', b"\\": b"", b'"a"': b'"a"'}
+    assert {data: tail(data) for data in ends} == ends
+    assert tail(b'\\"') is None, "an escape may come first"
+    assert tail(b'\\\\"]') is None
+    assert tokens.ids[b"],"] == [vocab.tokens.index(b"],")]
+    assert b"" not in tokens.ids
+    opening = {data for data in vocab.tokens if b"[" in data or b"{" in data}
+    assert {vocab.tokens[token] for token in tokens.opening.tolist()} == opening
+    assert {vocab.tokens[token] for token in tokens.reopening.tolist()} == {b'", [', b'": [1]', b'"]["'}
+
+
+def test_tokens_that_close_strings_are_known_by_what_stands_before_their_quotation_marks() -> None:
+    more = [b'a"', b'ab", "', b'["', b'["a","b"', b'["a",', b'"]', b'""', b'"["a""b', b'x["a","b"']
+    vocab = Vocab.from_tokens([*(bytes((byte,)) for byte in range(1, 256)), *more, b""], eos_ids=[255 + len(more)])
+    quotes = Compiler(vocab).part(QuoteTokens)
+
+    def texts(ids: Any) -> set[bytes]:
+        return {vocab.tokens[token] for token in ids}
+
+    assert texts(quotes.closing[b""]) == {b'"', b'"]', b'""', b'"["a""b'}
+    assert texts(quotes.closing[b"a"]) == {b'a"'}
+    assert texts(quotes.closing[b"ab"]) == {b'ab", "'}
+    assert texts(quotes.closing[b'ab", ']) == {b'ab", "'}
+    assert texts(quotes.several) == {data for data in more if data.count(b'"') >= 2}
+    assert texts(quotes.many) == {data for data in more if data.count(b'"') >= 3}
+    assert texts(quotes.arrays) == {b'["a","b"', b'x["a","b"'}
+    assert quotes.lacking == b"", "the zero byte is in no token"
+    assert {byte: vocab.tokens[token] for byte, token in quotes.letters.items()} == {
+        byte: bytes((byte,)) for byte in quotes.letters
+    }
+    assert quotes.letters
+
+
+WALKS = [
+    (INTEGER, "[1,12,"),
+    (INTEGER, "[1,12,1"),
+    ({"type": "number"}, "[1,2,1.5"),
+    (STRING_OR_NUMBER, '["ab",1,"a'),
+    (STRING_OR_NUMBER, '["ab","a\\'),
+    (STRING, '["b","ab","'),
+    (RECORD, '[{"a":"b","n":1},{"a":"'),
+    (RECORD, '[{"a":"b","n":1},{"a":"b","n":'),
+    (MAP, '[{"a":"x"},{"a'),
+    (MAP, '[{},{"a":"x\\'),
+    ({"type": "array", "items": FEW}, "[[1],[2,"),
+    ({"type": "array", "items": INTEGER, "uniqueItems": True}, "[[1],[2,"),
+    ({"type": ["boolean", "null", "string"]}, "[true,"),
+    ({"type": ["boolean", "null", "string"]}, '[true,"'),
+]
+
+
+@pytest.mark.parametrize(("items", "text"), WALKS)
+def test_each_token_does_what_its_group_says(items: Any, text: str) -> None:
+    spec = JsonSchema({"type": "array", "items": items, "uniqueItems": True}, whitespace="compact")
+    compiled = PIECES.compile(spec)
+    if not isinstance(compiled, CompiledUniqueItems):
+        compiled = CompiledUniqueItems(compiled.inner, watching(items), PIECES.part(StructuralTokens), is_easy=True)
+    matcher = compiled.matcher()
+    for token in compiled.inner.trie.segment(text.encode()) or ():
+        matcher.advance(token)
+    tracker, point, state = compiled.tracker, matcher._held[-1].point, matcher._inner.state
+    item = tracker.open_item(point)
+    assert item is not None
+    groups = compiled.groups.of(state, item, in_string=tracker.in_string(point))
+    every = [*groups.staying, *groups.ending]
+    ids = sorted(token for group in every for token in group.ids.tolist())
+    allowed = masks.allowed_ids(matcher._inner.mask(), compiled.vocab.width).tolist()
+    assert ids == [token for token in allowed if token not in compiled.vocab.eos_ids]
+    assert {id(group) for group in groups.going_on} == {id(group) for group in every if group.may_go_on}
+    assert groups.ends_strings == any(group.ends_with is not None and group.tail is not None for group in every)
+    assert groups.room.values == min((group.room.values for group in groups.staying), default=ENDLESS)
+    assert groups.room.is_number == any(group.room.is_number for group in groups.staying)
+    assert groups.longest == max((group.longest for group in groups.staying), default=0)
+    for group in every:
+        assert (group.may_end or group.may_go_on) == any(group is other for other in groups.ending)
+        check_group(compiled, matcher, group, item)
+
+
+def watching(items: Any) -> Any:
+    """A tracker of one array of unique items, where strings alone would need none that looks ahead."""
+    from espalier.constraints.unique.spots import Spot
+    from espalier.constraints.unique.tracker import DocumentTracker
+
+    assert items == STRING
+    return DocumentTracker((Spot(names={}, other=1, items=(1,), unique=True), Spot(names={}, other=1, items=(1,))))
+
+
+def check_group(compiled: CompiledUniqueItems, matcher: ItemsMatcher, group: TokenGroup, item: OpenItem) -> None:
+    tracker, point = compiled.tracker, matcher._held[-1].point
+    sizes = []
+    for token in group.ids.tolist():
+        data = compiled.text_of(token)
+        sizes.append(len(data))
+        assert compiled.inner.machine.advance(matcher._inner.state, token) == group.state
+        after = tracker.feed(point, data)
+        if group.tail is not None:
+            head = data[: len(data) - len(group.tail)]
+            assert data.endswith(group.tail)
+            assert b'"' not in head
+            assert b"\\" not in head or not group.tail
+        if not group.may_end:
+            assert not isinstance(after, RepeatedItem)
+            still = tracker.open_item(after)
+            assert still is not None
+            if not tracker.is_nested:
+                assert still.begin == item.begin
+                assert group.room == compiled.groups.room(group.state, still)
+        elif not group.may_go_on and not isinstance(after, RepeatedItem):
+            assert b"," not in data
+        if group.ends_with is not None and group.following.values == ENDLESS and not group.may_go_on:
+            head = data[: len(data) - len(group.tail)] if group.tail else b""
+            ended = tracker.feed(point, data + (compiled.search.plainest(group.state) or b""))
+            assert tracker.repeats(point, head + group.ends_with) == isinstance(ended, RepeatedItem), data
+    assert group.longest == (max(sizes) if group.room.is_number else 0)

@@ -1,0 +1,229 @@
+"""Completions that repeat no item: which are found, in how many tries, and within how many tokens."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import tests.tokenizers as tokenizers
+from espalier import JsonSchema, Vocab
+from espalier.constraints.compiler import Compiler
+from espalier.constraints.matching.automaton import CompiledAutomaton
+from espalier.constraints.matching.closing import by_trying
+from espalier.constraints.unique import search
+from espalier.constraints.unique.matcher import _strings
+from espalier.constraints.unique.search import CompletionSearch, GaveUp
+from espalier.constraints.unique.spots import Spot
+from espalier.constraints.unique.tracker import DocumentTracker
+from espalier.time_limit import OutOfTime, time_limit
+from tests.laws import matcher_after
+from tests.oracle import validator
+
+BYTES = Compiler(Vocab.bytes())
+PIECES = Compiler(tokenizers.byte_level_vocab())
+FEW = {"type": "integer", "minimum": 0, "maximum": 50}
+BITS = {
+    "type": "object",
+    "properties": {"a": {"enum": [0, 1]}, "b": {"enum": [0, 1]}},
+    "required": ["a", "b"],
+    "additionalProperties": False,
+}
+
+
+def search_of(items: Any, *, fresh: bool = False, listed: tuple[bytes, ...] = (), **more: Any) -> CompletionSearch:
+    """Completions of an array whose items must differ, over an automaton that does not ask so."""
+    inner = BYTES.compile(JsonSchema({"type": "array", "items": items} | more, whitespace="compact"))
+    assert isinstance(inner, CompiledAutomaton)
+    array = Spot(names={}, other=1, items=(1,), unique=True, pointer="/x", fresh=(fresh,), listed=(listed,))
+    tracker = DocumentTracker((array, Spot(names={}, other=1, items=(1,))))
+    return CompletionSearch(inner.machine, inner.ends, inner.vocab.bytes_of, tracker)
+
+
+def found(completions: CompletionSearch, text: str = "", **how: bool) -> bytes | None:
+    state: Any = completions._machine.start
+    for byte in text.encode():
+        state = completions._machine.step(state, byte)
+    point = completions._tracker.feed(completions._tracker.start, text.encode())
+    return completions.find(state, point, **how)
+
+
+@pytest.fixture
+def tries(monkeypatch: pytest.MonkeyPatch) -> list[None]:
+    """One for each completion that is tried."""
+    tried: list[None] = []
+    real: Callable[..., Any] = CompletionSearch._try_lead
+
+    def count(*given: Any) -> Any:
+        tried.append(None)
+        return real(*given)
+
+    monkeypatch.setattr(CompletionSearch, "_try_lead", count)
+    return tried
+
+
+@pytest.mark.parametrize(
+    ("items", "text", "least", "completion", "most_tries"),
+    [
+        (FEW, "", 0, "[]", 1),
+        (FEW, "[5", 0, "]", 1),
+        (FEW, "[5,", 0, "0]", 1),
+        (FEW, "[0,", 0, "1]", 2),
+        (FEW, "", 2, "[0,1]", 2),
+        (FEW, "", 4, "[0,1,5,6]", 7),
+        (FEW, "[1,1", 0, "0]", 2),
+        ({"type": "boolean"}, "", 2, "[true,false]", 2),
+        ({"enum": ["ab", "ac", "b"]}, "", 3, '["b","ac","ab"]', 5),
+        ({"type": "string", "maxLength": 1}, "", 3, '[""," ","\\""]', 4),
+        (BITS, "", 3, '[{"a":0,"b":0},{"a":0,"b":1},{"a":1,"b":0}]', 4),
+        (BITS, '[{"a":0,"b":0},{"a":0', 0, ',"b":1}]', 2),
+        ({"enum": [1, 2]}, "", 3, None, 6),
+        ({"enum": [1, 2]}, "[1,2,", 0, None, 3),
+    ],
+)
+def test_a_completion_leaves_the_shortest_one_at_the_last_byte_that_helps(
+    tries: list[None], items: Any, text: str, least: int, completion: str | None, most_tries: int
+) -> None:
+    assert found(search_of(items, minItems=least), text) == (None if completion is None else completion.encode())
+    assert len(tries) <= most_tries
+
+
+def test_the_items_that_a_schema_lists_are_tried_as_a_whole(tries: list[None]) -> None:
+    values = [f"aaaa{letter}" for letter in "bcdefgh"]
+    listed = tuple(f'"{value}"'.encode() for value in values)
+    whole = found(search_of({"enum": values}, listed=listed, minItems=7))
+    assert whole is not None
+    assert sorted(json.loads(whole)) == values
+    with_list = len(tries)
+    tries.clear()
+    assert found(search_of({"enum": values}, minItems=7)) is not None
+    assert with_list <= len(tries)
+
+
+def test_near_an_item_that_is_sure_to_differ_the_search_is_over(tries: list[None]) -> None:
+    assert found(search_of(FEW, fresh=True, minItems=2), near=True) == b"["
+    assert found(search_of(FEW, fresh=True), "[1,", near=True) == b""
+    assert found(search_of(FEW, fresh=True, minItems=9), "[1,2", near=True) == b","
+    assert found(search_of(FEW, fresh=True, minItems=2), "[0,", near=False) == b"1]"
+
+
+@pytest.mark.parametrize(
+    ("most", "an_item", "in_all", "is_patient", "expected"),
+    [(20, 0, 10**6, False, 20), (20, 4, 10**6, False, 20 + 4 * 3), (1000, 0, 20, True, 20)],
+)
+def test_a_search_gives_up_after_so_many_tries(
+    tries: list[None],
+    monkeypatch: pytest.MonkeyPatch,
+    most: int,
+    an_item: int,
+    in_all: int,
+    is_patient: bool,
+    expected: int,
+) -> None:
+    for name, value in (("TRIES", most), ("TRIES_AN_ITEM", an_item), ("MOST_TRIES", in_all)):
+        monkeypatch.setattr(search, name, value)
+    with pytest.raises(GaveUp):
+        found(search_of(FEW, minItems=60), "[1,2,3,", patient=is_patient)
+    assert len(tries) == expected + 2, "the shortest completion, and the one that is too many"
+
+
+def test_a_patient_search_goes_on_as_long_as_less_is_left(tries: list[None], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "TRIES", 20)
+    monkeypatch.setattr(search, "TRIES_AN_ITEM", 0)
+    completions = search_of(FEW, minItems=30)
+    with pytest.raises(GaveUp):
+        found(completions)
+    assert len(tries) == 22
+    tries.clear()
+    with pytest.raises(GaveUp):
+        found(completions, patient=True)
+    assert 2 * 22 < len(tries) < search.MOST_TRIES
+
+
+def test_the_time_limit_of_a_request_holds_while_a_completion_is_sought() -> None:
+    with pytest.raises(OutOfTime), time_limit(0.0):
+        found(search_of(FEW, minItems=4))
+
+
+def test_a_completion_is_known_once_and_those_of_too_many_states_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "MAX_KNOWN", 3)
+    completions = search_of({"type": "string", "maxLength": 9})
+    state: Any = completions._machine.start
+    for length, byte in enumerate(b'["abcdef'):
+        assert completions.plainest(state) == (b"[]" if length == 0 else b"]" if length == 1 else b'"]')
+        assert len(completions._known) <= 3
+        state = completions._machine.step(state, byte)
+
+
+@pytest.mark.parametrize(
+    ("way", "rest", "others"),
+    [
+        ('"]', "", []),
+        ('ab"]', "ab", []),
+        ('a\\"b","c"]', 'a\\"b', ["c"]),
+        ('","a","b\\\\"]', "", ["a", "b\\\\"]),
+        ("abc", "abc", []),
+        ('":{"x\\"":"y"}}', "", ['x\\"', "y"]),
+    ],
+)
+def test_the_strings_of_a_completion_are_told_apart(way: str, rest: str, others: list[str]) -> None:
+    assert _strings(way.encode()) == (rest.encode(), [other.encode() for other in others])
+
+
+STRINGS = {"type": "array", "items": {"type": "string"}, "uniqueItems": True}
+LIMITED = {
+    "strings": (STRINGS | {"minItems": 3}, ["", "[", '["', '["a","a', '["","a","', '["a",']),
+    "strings with a pattern": (
+        {"type": "array", "items": {"type": "string", "pattern": "^b*$"}, "uniqueItems": True, "minItems": 3},
+        ["", '["b","', '["b","","b'],
+    ),
+    "strings in an object": (
+        {"type": "object", "properties": {"t": STRINGS | {"minItems": 2}}, "required": ["t"]},
+        ["", '{"t":["', '{"t":["","'],
+    ),
+    "integers": (
+        {"type": "array", "items": FEW, "uniqueItems": True, "minItems": 3},
+        ["", "[", "[1,", "[0,1,", "[1,2,1"],
+    ),
+    "strings or null": (
+        {"type": "array", "items": {"type": ["string", "null"], "maxLength": 2}, "uniqueItems": True, "minItems": 2},
+        ['["', '["","', "[null,", '["a","a'],
+    ),
+    "records": ({"type": "array", "items": BITS, "uniqueItems": True, "minItems": 2}, ["[", '[{"a":0,"b":0},{"a":']),
+}
+
+
+@pytest.mark.parametrize("compiler", [BYTES, PIECES], ids=["bytes", "pieces"])
+@pytest.mark.parametrize("name", LIMITED)
+def test_within_a_limit_of_tokens_what_is_left_open_can_be_closed(name: str, compiler: Compiler) -> None:
+    """`closing` allows exactly the tokens after which `within` knows an end that repeats nothing."""
+    schema, texts = LIMITED[name]
+    made = compiler.compile(JsonSchema(schema, whitespace="compact"))
+    is_valid = validator(schema)
+    for text in texts:
+        matcher: Any = matcher_after(made, text)
+        whole = matcher.shortest_completion()
+        assert is_valid(json.loads(text.encode() + made.vocab.decode(whole)))
+        for most in sorted({1, 2, max(1, len(whole) - 1), len(whole), len(whole) + 2}):
+            within = matcher.within(most)
+            assert within is not None or most < len(whole)
+            if within is not None:
+                assert len(within) <= most
+                assert is_valid(json.loads(text.encode() + made.vocab.decode(within)))
+            one_by_one = by_trying(matcher, most, made.vocab.width)
+            assert (matcher.closing(most) == one_by_one).all(), (text, most)
+            if matcher.is_loose(most):
+                assert (one_by_one == matcher.mask()).all(), (text, most)
+
+
+def test_a_position_that_ended_needs_nothing_more() -> None:
+    for schema in (STRINGS, {"type": "array", "items": FEW, "uniqueItems": True}):
+        made = BYTES.compile(JsonSchema(schema, whitespace="compact"))
+        matcher: Any = matcher_after(made, "[]")
+        matcher.advance(made.vocab.eos_ids[0])
+        assert matcher.within(3) == ()
+        assert matcher.shortest_completion() == ()
+        assert matcher.is_loose(3)
+        assert not matcher.closing(3).any()
