@@ -17,6 +17,8 @@ BENCHMARKS = {
     "llama.cpp": "benchmarks.constraints.llama_cpp",
     "schemas": "benchmarks.schema.report",
     "cold": "benchmarks.cold",
+    "growth": "benchmarks.growth",
+    "memory": "benchmarks.memory",
     "exactness": "benchmarks.exactness",
     "tax": "benchmarks.tax",
     "word lists": "benchmarks.constraints.wordlists",

@@ -60,6 +60,33 @@ PARTS = (
         module="benchmarks.constraints.llama_cpp",
     ),
     Part(
+        title="How it grows",
+        about="A new constraint over one thing that grows: the vocabulary, the members of a schema, the words of an "
+        "enum, the depth of a text; and a step of one of the texts that are written at once under a known constraint. CPU "
+        "time of one core. Less is better.",
+        module="benchmarks.growth",
+        quick=("depth", "batch"),
+    ),
+    Part(
+        title="Memory",
+        about="What an engine holds beside its imports, in a process of its own: its vocabulary with one schema, and a "
+        "hundred schemas from the wild with a text of each, all kept. Less is better.",
+        module="benchmarks.memory",
+        is_repeated=False,
+    ),
+    Part(
+        title="Compositions",
+        about="All members of an `AllOf` at once, beside the slower of them alone: a step of a known composition, and "
+        "the time from compiled members to the first mask beside that of compiling them. No other engine has them.",
+        module="benchmarks.constraints.compositions",
+    ),
+    Part(
+        title="Unique items",
+        about="A mask of an array with `uniqueItems`, and of the same array without it. Other engines refuse the "
+        "keyword or leave it out.",
+        module="benchmarks.constraints.unique",
+    ),
+    Part(
         title="Word lists",
         about="Texts of 1,750 tokens, from words of a list.",
         module="benchmarks.constraints.wordlists",
@@ -76,9 +103,11 @@ PARTS = (
     ),
     Part(
         title="The server",
-        about="Bursts of requests at once on the demo model, each server with its defaults. More is better.",
+        about="Bursts of 1, 8 and 32 requests at once on the demo model, each server with its defaults: tokens a "
+        "second, the time to the first text, memory after it, and what it costs to keep the trace of every answer.",
         module="benchmarks.server.report",
-        argv=("--only", "demo", "--rounds", "3"),
+        argv=("--only", "demo", "traces", "--rounds", "3"),
+        quick=("--only", "demo", "--rounds", "1", "--at-once", "8"),
     ),
     Part(
         title="Strategies",
@@ -109,11 +138,28 @@ PARTS = (
         module="benchmarks.batch.overhead",
     ),
     Part(
+        title="Memory of batches",
+        about="The peak of a process that reads, runs and sums up a batch without a model: it does not grow with it.",
+        module="benchmarks.batch.memory",
+        is_repeated=False,
+    ),
+    Part(
+        title="Costs",
+        about="How long the page of costs takes over the sums of a million answers, from the question to the JSON.",
+        module="benchmarks.costs",
+        is_compared=False,
+    ),
+    Part(
         title="Activations",
         about="Tokens per second with all layers captured and stored. More is better.",
         module="benchmarks.activations.capture",
     ),
-    Part(title="Start", about="Fresh processes.", module="benchmarks.start", quick=()),
+    Part(
+        title="Start",
+        about="Fresh processes, by the clock. xgrammar's import brings torch's.",
+        module="benchmarks.start",
+        quick=(),
+    ),
 )
 
 
