@@ -20,6 +20,7 @@ BENCHMARKS = {
     "growth": "benchmarks.growth",
     "memory": "benchmarks.memory",
     "exactness": "benchmarks.exactness",
+    "exactness of grammars": "benchmarks.exactness_texts",
     "tax": "benchmarks.tax",
     "word lists": "benchmarks.constraints.wordlists",
     "unique items": "benchmarks.constraints.unique",

@@ -30,9 +30,19 @@ PARTS = (
         about="The same schemas and instances for each engine, read byte by byte. *Entirely right*: it compiles, no "
         "invalid instance is accepted and each valid one is, in some spelling. *Wrongly accepted*: of the invalid "
         "instances of schemas that it compiles. *Wrongly refused*: of the valid ones. A schema that an engine refuses "
-        "is no wrong answer, and is missing in *compiled*.",
+        "is no wrong answer, and is missing in *compiled*. llama.cpp is its own converter to GBNF, "
+        "read exactly.",
         module="benchmarks.exactness",
         quick=("--every", "20"),
+        is_repeated=False,
+    ),
+    Part(
+        title="How exact, grammars and patterns",
+        about="The same for GBNF and regular expressions: cases of the syntax, and grammars and patterns drawn with a "
+        "fixed seed, each with texts that an independent oracle has judged, an Earley recogniser and Python's `re`. "
+        "llguidance reads GBNF through its own converter.",
+        module="benchmarks.exactness_texts",
+        quick=("--count", "40"),
         is_repeated=False,
     ),
     Part(
@@ -62,8 +72,8 @@ PARTS = (
     Part(
         title="How it grows",
         about="A new constraint over one thing that grows: the vocabulary, the members of a schema, the words of an "
-        "enum, the depth of a text; and a step of one of the texts that are written at once under a known constraint. CPU "
-        "time of one core. Less is better.",
+        "enum, the depth of a text; and a step of one of the texts that are written at once under a known constraint. "
+        "CPU time of one core. Less is better.",
         module="benchmarks.growth",
         quick=("depth", "batch"),
     ),
