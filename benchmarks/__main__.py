@@ -18,6 +18,7 @@ BENCHMARKS = {
     "schemas": "benchmarks.schema.report",
     "cold": "benchmarks.cold",
     "growth": "benchmarks.growth",
+    "published": "benchmarks.published",
     "memory": "benchmarks.memory",
     "exactness": "benchmarks.exactness",
     "exactness of grammars": "benchmarks.exactness_texts",
