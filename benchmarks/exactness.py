@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, Literal, TypeAlias
 
@@ -135,30 +136,32 @@ class _RefusalAcceptor:
         return bool(_refusing(lambda: self._acceptor.accepts(text)))
 
 
-def outcomes(engine: str, cases: Sequence[Case], form: Format) -> list[Outcome]:
+def outcomes(engine: str, cases: Sequence[Case], form: Format, seconds: float = SECONDS) -> list[Outcome]:
     """The outcomes of an engine, from processes of its own: a case that ends one is broken, and the next goes on."""
+
+    import_module(ENGINES[engine][0])  # once, not in each process: xgrammar's brings torch's
 
     def start() -> Callable[[Case], dict[str, Any]]:
         compile_schema = ENGINES[engine][1](form, cases)
-        return lambda case: _judge(case, lambda schema: _RefusalAcceptor(compile_schema(schema)))
+        return lambda case: _judge(case, lambda schema: _RefusalAcceptor(compile_schema(schema)), seconds)
 
     crashed = {"broken": ("the process ended",)}
-    found = isolated(cases, start, seconds=3 * SECONDS)
+    found = isolated(cases, start, seconds=3 * seconds)
     return [Outcome(case=case, **(one or crashed)) for case, one in zip(cases, found, strict=True)]
 
 
-def _judge(case: Case, compile_schema: Compile) -> dict[str, Any]:
+def _judge(case: Case, compile_schema: Compile, seconds: float) -> dict[str, Any]:
     """The fields of its outcome, without the case."""
-    (outcome,) = measure([case], compile_schema, seconds=SECONDS)
+    (outcome,) = measure([case], compile_schema, seconds=seconds)
     error = outcome.refusal
     refusal = {} if error is None else {"refusal": type(error)(str(error))}
     return {name: getattr(outcome, name) for name in ("accepted", "wrong", "spelled", "lost", "broken")} | refusal
 
 
-def judged(cases: Sequence[Case], form: Format) -> dict[str, list[Outcome]]:
+def judged(cases: Sequence[Case], form: Format, seconds: float) -> dict[str, list[Outcome]]:
     """The outcomes of every engine that is installed."""
     there = [name for name, (module, _) in ENGINES.items() if find_spec(module) is not None]
-    return {name: outcomes(name, cases, form) for name in there}
+    return {name: outcomes(name, cases, form, seconds) for name in there}
 
 
 def show(title: str, outcomes_by_engine: Mapping[str, Sequence[Outcome]]) -> None:
@@ -181,11 +184,11 @@ def show(title: str, outcomes_by_engine: Mapping[str, Sequence[Outcome]]) -> Non
         note(f"Exactness: {title}", measured, "%", values, more_is_better=not measured.startswith("wrongly"))
 
 
-def show_all(title: str, parts: Mapping[str, Sequence[Case]], form: Format) -> None:
+def show_all(title: str, parts: Mapping[str, Sequence[Case]], form: Format, seconds: float) -> None:
     """A table for each part, and one for all of them. form: whether `format` is asserted."""
     everything: dict[str, list[Outcome]] = {}
     for name, cases in parts.items():
-        outcomes_by_engine = judged(cases, form)
+        outcomes_by_engine = judged(cases, form, seconds)
         show(f"{title}, {name}", outcomes_by_engine)
         for engine, some in outcomes_by_engine.items():
             everything.setdefault(engine, []).extend(some)
@@ -196,6 +199,7 @@ def show_all(title: str, parts: Mapping[str, Sequence[Case]], form: Format) -> N
 def main(argv: Sequence[str] = ()) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--every", type=int, default=1, metavar="N", help="each Nth case")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="the limit to compile a case, and to judge it")
     arguments = parser.parse_args(argv)
     for name, (module, _) in ENGINES.items():
         if find_spec(module) is None:
@@ -206,14 +210,14 @@ def main(argv: Sequence[str] = ()) -> None:
             drafts[draft] = suite(None, draft)[:: arguments.every]
         except Missing as missing:
             print(f"{draft} left out: {missing}")
-    show_all("test suite", drafts, "annotate")
+    show_all("test suite", drafts, "annotate", arguments.seconds)
     try:
         cases = real()[:: arguments.every]
     except Missing as missing:
         print(f"left out: {missing}")
         return
     kinds = {kind: [case for case in cases if case.kind == kind] for kind in sorted({case.kind for case in cases})}
-    show_all("from the wild", kinds, "assert")
+    show_all("from the wild", kinds, "assert", arguments.seconds)
 
 
 if __name__ == "__main__":

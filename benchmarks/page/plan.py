@@ -33,7 +33,7 @@ PARTS = (
         "is no wrong answer, and is missing in *compiled*. llama.cpp is its own converter to GBNF, "
         "read exactly.",
         module="benchmarks.exactness",
-        quick=("--every", "20"),
+        quick=("--every", "40", "--seconds", "2"),
         is_repeated=False,
     ),
     Part(
@@ -69,7 +69,7 @@ PARTS = (
         "from the model, how many facts the answers say, and how many are valid. `espalier tax-card MODEL` prints it "
         "for any model.",
         module="benchmarks.tax",
-        quick=(),
+        quick=("--seeds", "2"),
         is_compared=False,
         is_repeated=False,
     ),
