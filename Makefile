@@ -122,9 +122,11 @@ $(VENV)/pyvenv.cfg:
 	$(PIP) -c constraints.txt -e '.[server]' --group docs
 	@touch $@
 
-# The engines that are measured beside Espalier, and the library that draws: 250 MB, of which xgrammar's triton is most.
+# The engines that are measured beside Espalier, and the library that draws: 100 MB. The tests of constraints
+# written for others, and of the plots, need them too.
 .setup-bench: .setup-dev
 	$(PIP) -c constraints.txt --group bench
+	$(PIP) -c constraints.txt --no-deps --group peers
 	@touch $@
 
 .setup-supply: .setup-dev

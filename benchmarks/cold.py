@@ -154,6 +154,19 @@ class Xgrammar:
         return start
 
 
+ENGINES: dict[str, tuple[Callable[[], bool], Callable[[Tekken], Engine]]] = {
+    "Espalier": (lambda: True, Espalier),
+    "llguidance": (lambda: True, Llguidance),
+    "xgrammar": (lambda: find_spec("xgrammar") is not None, Xgrammar),
+}
+"""By name: whether it is installed, and what makes it over a vocabulary."""
+
+
+def engines_over(made: Tekken) -> dict[str, Engine]:
+    """Those that are installed."""
+    return {name: make(made) for name, (is_there, make) in ENGINES.items() if is_there()}
+
+
 def _taking(take: Callable[[int], bool]) -> Callable[[int], None]:
     def advance(token: int) -> None:
         if not take(token):
@@ -248,10 +261,10 @@ KINDS: dict[str, Callable[[Tekken, int], Iterator[Text]]] = {
 """By name, the texts. The number: of the schemas from the wild, each so many-th of those that are taken."""
 
 
-def measured(engine: Engine, text: Text) -> TextTimes | None:
-    """The times of one text; None where the engine refuses it or takes too long."""
+def measured(engine: Engine, text: Text, seconds: float = SECONDS) -> TextTimes | None:
+    """The times of one text; None where the engine refuses it or takes longer than `seconds`."""
     try:
-        with limited(SECONDS):
+        with limited(seconds):
             return time_text(partial(engine.compiled, text), text.tokens)
     except (Refused, Slow, EspalierError, ValueError, RuntimeError):  # the last two are how the others refuse
         return None
@@ -301,9 +314,7 @@ def main(argv: Sequence[str] = ()) -> None:
     with one_core(), short_collections():
         for width in arguments.width:
             made = widened(tekken(), width)
-            engines: dict[str, Engine] = {"Espalier": Espalier(made), "llguidance": Llguidance(made)}
-            if find_spec("xgrammar") is not None:
-                engines["xgrammar"] = Xgrammar(made)
+            engines = engines_over(made)
             try:
                 for text in schema_texts(made, real()[1::40]):
                     for engine in engines.values():

@@ -6,7 +6,8 @@ what is wrongly accepted, and what is wrongly refused without a word.
 
 The JSON Schema Test Suite, its required tests by draft (other drafts than 2020-12 need `BENCH_SCHEMA_SUITE`, the
 source distribution of jsonschema), and schemas from the wild by their source. All engines read one document at a time,
-byte by byte, over a vocabulary of single bytes. lm-format-enforcer reads characters. A schema that an engine refuses
+byte by byte, over a vocabulary of single bytes. lm-format-enforcer reads characters. llama.cpp is its own converter to
+GBNF, whose grammar our automata judge: they accept what it would let a model write. A schema that an engine refuses
 while it is compiled is told, not wrong. Each engine runs in a process of its own, which may crash: a schema that ends
 it counts as broken.
 """
@@ -15,14 +16,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, Literal, TypeAlias
 
 from benchmarks.figures import OURS, note
 from benchmarks.harness import Table
 from benchmarks.schema.cases import DRAFTS, Case, Missing, real, suite
+from benchmarks.schema.gbnf import llama
+from benchmarks.schema.isolated import isolated
 from benchmarks.schema.judging import Acceptor, Outcome, figures, measure
 from benchmarks.schema.peers import llguidance_alone, ours
 from espalier.errors import UnsupportedError
@@ -104,12 +107,13 @@ def lm_format_enforcer() -> Compile:
     return lambda schema: Text(_refusing(lambda: JsonSchemaParser(schema)))
 
 
-ENGINES: dict[str, tuple[str, Callable[[Format], Compile]]] = {
-    OURS: ("espalier", lambda form: ours(format=form)),
-    "llguidance": ("llguidance", lambda _: llguidance_alone()),
-    "xgrammar": ("xgrammar", lambda _: xgrammar()),
-    "outlines-core": ("outlines_core", lambda _: outlines_core()),
-    "lm-format-enforcer": ("lmformatenforcer", lambda _: lm_format_enforcer()),
+ENGINES: dict[str, tuple[str, Callable[[Format, Sequence[Case]], Compile]]] = {
+    OURS: ("espalier", lambda form, _: ours(format=form)),
+    "llguidance": ("llguidance", lambda _, __: llguidance_alone()),
+    "xgrammar": ("xgrammar", lambda _, __: xgrammar()),
+    "outlines-core": ("outlines_core", lambda _, __: outlines_core()),
+    "lm-format-enforcer": ("lmformatenforcer", lambda _, __: lm_format_enforcer()),
+    "llama.cpp": ("xllamacpp", lambda _, cases: llama(cases)),
 }
 """By name: the module that must be there, and how a schema is compiled."""
 
@@ -132,52 +136,32 @@ class _RefusalAcceptor:
         return bool(_refusing(lambda: self._acceptor.accepts(text)))
 
 
-def outcomes(engine: str, cases: Sequence[Case], form: Format) -> list[Outcome]:
+def outcomes(engine: str, cases: Sequence[Case], form: Format, seconds: float = SECONDS) -> list[Outcome]:
     """The outcomes of an engine, from processes of its own: a case that ends one is broken, and the next goes on."""
-    done: list[Outcome] = []
-    while len(done) < len(cases):
-        rest = cases[len(done) :]
-        done += _until_crash(engine, rest, form)
-        if len(done) < len(cases):
-            crashed = cases[len(done)]
-            done.append(Outcome(case=crashed, broken=("the process ended",)))
-    return done
+
+    import_module(ENGINES[engine][0])  # once, not in each process: xgrammar's brings torch's
+
+    def start() -> Callable[[Case], dict[str, Any]]:
+        compile_schema = ENGINES[engine][1](form, cases)
+        return lambda case: _judge(case, lambda schema: _RefusalAcceptor(compile_schema(schema)), seconds)
+
+    crashed = {"broken": ("the process ended",)}
+    found = isolated(cases, start, seconds=3 * seconds)
+    return [Outcome(case=case, **(one or crashed)) for case, one in zip(cases, found, strict=True)]
 
 
-def _until_crash(engine: str, cases: Sequence[Case], form: Format) -> Iterator[Outcome]:
-    context = multiprocessing.get_context("fork")  # the cases need not be written
-    reader, writer = context.Pipe(duplex=False)
-    process = context.Process(target=_work, args=(engine, cases, form, writer))
-    process.start()
-    writer.close()
-    try:
-        for case in cases:
-            if not reader.poll(3 * SECONDS):  # inside a native call no alarm is heard
-                return
-            yield Outcome(case=case, **reader.recv())
-    except EOFError:
-        return
-    finally:
-        process.kill()
-        process.join()
+def _judge(case: Case, compile_schema: Compile, seconds: float) -> dict[str, Any]:
+    """The fields of its outcome, without the case."""
+    (outcome,) = measure([case], compile_schema, seconds=seconds)
+    error = outcome.refusal
+    refusal = {} if error is None else {"refusal": type(error)(str(error))}
+    return {name: getattr(outcome, name) for name in ("accepted", "wrong", "spelled", "lost", "broken")} | refusal
 
 
-def _work(engine: str, cases: Sequence[Case], form: Format, results: Any) -> None:
-    compile_schema = ENGINES[engine][1](form)
-    names = ("accepted", "wrong", "spelled", "lost", "broken")
-
-    def tell(outcome: Outcome) -> None:
-        error = outcome.refusal
-        refusal = {} if error is None else {"refusal": type(error)(str(error))}
-        results.send({name: getattr(outcome, name) for name in names} | refusal)
-
-    measure(cases, lambda schema: _RefusalAcceptor(compile_schema(schema)), seconds=SECONDS, progress=tell)
-
-
-def judged(cases: Sequence[Case], form: Format) -> dict[str, list[Outcome]]:
+def judged(cases: Sequence[Case], form: Format, seconds: float) -> dict[str, list[Outcome]]:
     """The outcomes of every engine that is installed."""
     there = [name for name, (module, _) in ENGINES.items() if find_spec(module) is not None]
-    return {name: outcomes(name, cases, form) for name in there}
+    return {name: outcomes(name, cases, form, seconds) for name in there}
 
 
 def show(title: str, outcomes_by_engine: Mapping[str, Sequence[Outcome]]) -> None:
@@ -200,11 +184,11 @@ def show(title: str, outcomes_by_engine: Mapping[str, Sequence[Outcome]]) -> Non
         note(f"Exactness: {title}", measured, "%", values, more_is_better=not measured.startswith("wrongly"))
 
 
-def show_all(title: str, parts: Mapping[str, Sequence[Case]], form: Format) -> None:
+def show_all(title: str, parts: Mapping[str, Sequence[Case]], form: Format, seconds: float) -> None:
     """A table for each part, and one for all of them. form: whether `format` is asserted."""
     everything: dict[str, list[Outcome]] = {}
     for name, cases in parts.items():
-        outcomes_by_engine = judged(cases, form)
+        outcomes_by_engine = judged(cases, form, seconds)
         show(f"{title}, {name}", outcomes_by_engine)
         for engine, some in outcomes_by_engine.items():
             everything.setdefault(engine, []).extend(some)
@@ -215,6 +199,7 @@ def show_all(title: str, parts: Mapping[str, Sequence[Case]], form: Format) -> N
 def main(argv: Sequence[str] = ()) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--every", type=int, default=1, metavar="N", help="each Nth case")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="the limit to compile a case, and to judge it")
     arguments = parser.parse_args(argv)
     for name, (module, _) in ENGINES.items():
         if find_spec(module) is None:
@@ -225,14 +210,14 @@ def main(argv: Sequence[str] = ()) -> None:
             drafts[draft] = suite(None, draft)[:: arguments.every]
         except Missing as missing:
             print(f"{draft} left out: {missing}")
-    show_all("test suite", drafts, "annotate")
+    show_all("test suite", drafts, "annotate", arguments.seconds)
     try:
         cases = real()[:: arguments.every]
     except Missing as missing:
         print(f"left out: {missing}")
         return
     kinds = {kind: [case for case in cases if case.kind == kind] for kind in sorted({case.kind for case in cases})}
-    show_all("from the wild", kinds, "assert")
+    show_all("from the wild", kinds, "assert", arguments.seconds)
 
 
 if __name__ == "__main__":

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import argparse
+from collections.abc import Sequence
+
 import espalier
 from benchmarks.figures import note
 from benchmarks.harness import one_thread
-from espalier.harness.tax_card import MOST_TOKENS, measure_card
+from espalier.harness.tax_card import MOST_TOKENS, SEEDS, measure_card
 from espalier.version import __version__
 from espalier.wiring import demo_model
 
 
-def main() -> None:
+def main(argv: Sequence[str] = ()) -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--seeds", type=int, default=SEEDS, help="random streams of each question")
+    seeds = parser.parse_args(argv).seeds
     with one_thread(), espalier.load(demo_model()) as engine:
         card = measure_card(
             lambda prompt, form, seed: engine.generate(
@@ -18,6 +24,7 @@ def main() -> None:
             ),
             name=engine.name,
             version=__version__,
+            seeds=seeds,
         )
     print("\n".join(card.lines()))
     for cost in card.forms:
@@ -28,4 +35,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    import sys
+
+    main(sys.argv[1:])

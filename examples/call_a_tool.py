@@ -12,4 +12,5 @@ with espalier.load("models/demo") as engine:
     question = "What is the weather in Madrid?"
     result = engine.generate(question, tools=[get_weather], tool_choice="required", seed=1)
     for call in result.tool_calls:
+        assert call.parsed is not None  # only a call that `max_tokens` cut off has no arguments
         print(call.name, call.parsed, "->", get_weather(**call.parsed))

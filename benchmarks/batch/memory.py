@@ -9,6 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from benchmarks.figures import note
 from espalier.jobs.worker import Worker
 from tests.batch_jobs import Echo, found, line, open_batches
 from tests.batch_jobs import jsonl as as_lines
@@ -42,10 +43,16 @@ async def run(count: int) -> None:
 
 
 def main(*counts: int) -> None:
+    peaks: dict[int, float] = {}
     for count in counts or COUNTS:
         command = [sys.executable, "-m", "benchmarks.batch.memory", "one", str(count)]
         peak = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        peaks[count] = int(peak) / 1024
         print(f"{count:>8} items: peak {int(peak) / 1024:8.1f} MiB", flush=True)
+    few, *more = sorted(peaks)
+    for count in more:
+        values = {f"{count:,} items": peaks[count], f"{few:,} items": peaks[few]}
+        note("Batches, peak memory", f"{count:,} items", "MiB", values)
 
 
 if __name__ == "__main__":

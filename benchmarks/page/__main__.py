@@ -20,7 +20,7 @@ DATA = DOCS / "images" / "bench.json"
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.page", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="few schemas, in under four minutes")
-    parser.add_argument("--repetitions", type=int, default=5)
+    parser.add_argument("--repetitions", type=int, help="5, and 3 of a quick run")
     parser.add_argument(
         "--only",
         nargs="+",
@@ -29,13 +29,21 @@ def main() -> int:
         metavar="TITLE",
         help="measure these parts; the others stay as they are",
     )
-    parser.add_argument("--idle-seconds", type=float, default=IDLE_SECONDS, help="how long to wait for an idle machine")
+    parser.add_argument(
+        "--idle-seconds",
+        type=float,
+        help=f"how long to wait for an idle machine: {IDLE_SECONDS:g}, and 0 of a quick run",
+    )
     parser.add_argument("--out", type=Path, default=DOCS, help="the folder of benchmarks.md and images/")
     parser.add_argument("--write", action="store_true", help="measure nothing: write the page from its data again")
     parser.add_argument(
         "--compare", metavar="REV", help="measure this commit beside the working tree, and write no page"
     )
     arguments = parser.parse_args()
+    if arguments.repetitions is None:
+        arguments.repetitions = 3 if arguments.quick else 5
+    if arguments.idle_seconds is None:
+        arguments.idle_seconds = 0.0 if arguments.quick else IDLE_SECONDS
     if arguments.compare:
         return compare.main(arguments.compare, arguments.only, arguments.repetitions, is_quick=arguments.quick)
     if arguments.write:

@@ -51,7 +51,10 @@ def _pictures(names: Sequence[str]) -> str:
 
 def _part(part: Mapping[str, Any]) -> str:
     plan = next(planned for planned in PARTS if planned.title == part["title"])
-    busy = "" if part["was_idle"] else f" **The machine was busy: load up to {max(part['load']):.1f}.**"
+    used = (
+        f"others used up to {part['others']:.1f} cores" if part.get("others") else f"load up to {max(part['load']):.1f}"
+    )
+    busy = "" if part["was_idle"] else f" **The machine was busy: {used}.**"
     lines = [f"## {part['title']}\n", f"{plan.about} `{part['command']}`{busy}\n"]
     write = _table if plan.is_compared else _figures
     for table, rows in groupby(part["rows"], key=lambda row: str(row["table"])):

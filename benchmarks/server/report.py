@@ -14,12 +14,13 @@ import argparse
 import os
 import statistics
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 import espalier
-from benchmarks.harness import Table, in_turns, medians, ratio
+from benchmarks.figures import OURS, note
+from benchmarks.harness import Table, in_turns, medians, ratio, resident_megabytes
 from benchmarks.server.cases import SAMPLING, SCHEMA, prompt
 from benchmarks.server.load import Burst, burst
 from benchmarks.server.rounds import measured
@@ -81,19 +82,23 @@ def against(
             together = stack.enter_context(ours(path, threads=threads, **shared))
             asks = {"ours": _ask(mine, count, tokens), "ours, no schema": _ask(mine, count, tokens, is_free=True)}
             asks["--kv-unified"] = _ask(together, count, tokens)
+            servers = {OURS: mine}
             asks["  no schema"] = _ask(together, count, tokens, is_free=True)
             for name in ("llama-server", "llama_cpp.server"):
                 if why := missing(name):
                     print(f"{count:<9}{name:<24}left out: {why}")
                 elif name == "llama-server":
-                    server = stack.enter_context(llama_server(path, slots=count, threads=threads))
-                    asks[name] = _ask(server, count, tokens)
-                    asks["llama-server, no schema"] = _ask(server, count, tokens, is_free=True)
+                    servers[name] = stack.enter_context(llama_server(path, slots=count, threads=threads))
+                    asks[name] = _ask(servers[name], count, tokens)
+                    asks[f"{name}, no schema"] = _ask(servers[name], count, tokens, is_free=True)
                 elif is_slow and count > SLOW:
                     print(f"{count:<9}{name:<24}left out: one after the other, it is as fast as at {SLOW}")
                 else:
-                    asks[name] = _ask(stack.enter_context(llama_cpp_python(path, threads=threads)), count, tokens)
+                    servers[name] = stack.enter_context(llama_cpp_python(path, threads=threads))
+                    asks[name] = _ask(servers[name], count, tokens)
             found = in_turns(asks, rounds)
+            held = {name: resident_megabytes(server.process) for name, server in servers.items()}
+        _note_bursts(title, count, found, held)
         bars = {"ours, no schema": FREE if count == 8 else None}
         bars["llama-server"] = LEVEL if is_slow else None
         bars["llama_cpp.server"] = THRICE if count == 8 else None
@@ -142,6 +147,8 @@ def traces(path: Path, *, threads: int, rounds: int, at_once: Sequence[int]) -> 
         for level in LEVELS:
             speed, cpu = statistics.median(speeds[level]), statistics.median(spent[level])
             table.row(count, level, speed, ratio(speeds[level], speeds["off"]), cpu, ratio(spent["off"], spent[level]))
+        costs = {f"traces {level}": statistics.median(spent[level]) for level in reversed(LEVELS)}
+        note("The server's traces", f"{count} at once", "µs of CPU a token", costs)
 
 
 def _with_cpu(server: Server, ask: Ask) -> Callable[[int], tuple[Burst, float]]:
@@ -195,6 +202,19 @@ def _ask(server: Server, count: int, tokens: int, *, is_free: bool = False) -> A
         return burst(server, messages, tokens=tokens, schema=None if is_free else SCHEMA, more=more)
 
     return ask
+
+
+def _note_bursts(title: str, count: int, found: Mapping[str, Sequence[Burst]], held: Mapping[str, float]) -> None:
+    """What the page shows of one number of requests at once. held: megabytes by server."""
+    table = f"Server, {title}"
+    for kind, suffix in (("a schema", ""), ("no schema", ", no schema")):
+        bursts = {OURS: found[f"ours{suffix}"]}
+        bursts |= {name: found[f"{name}{suffix}"] for name in held if f"{name}{suffix}" in found}
+        speeds = {name: statistics.median(one.speed for one in some) for name, some in bursts.items()}
+        firsts = {name: statistics.median(one.median_first * 1e3 for one in some) for name, some in bursts.items()}
+        note(table, f"{count} at once, {kind}", "tok/s", speeds, more_is_better=True)
+        note(table, f"{count} at once, {kind}: first text", "ms", firsts)
+    note(table, f"memory after {count} at once", "MB", held)
 
 
 def _row(

@@ -86,6 +86,42 @@ def test_each_ratio_that_is_quoted_stands_in_the_data() -> None:
         assert value == number(known[place].middle), f"{page}: {place}"
 
 
+RATIO = re.compile(
+    r"\d[\d.,]*(?P<mark><!-- ratio: [^>]+-->)?\s+times\s+"
+    r"(?:as\s+(?:long|fast|slow|much|many)|faster|slower|longer|the\s+(?:time|speed|tokens|requests)|a\s+(?:step|pass)|that\s+of)"
+)
+OTHERWISE = {
+    "dependencies.md": (1, "two builds of llama.cpp on one machine"),
+    "explanation/masks.md": (1, "grammars built as a whole and explored on demand, when that was decided"),
+    "scale.md": (1, "python -m benchmarks.scale.ray"),
+    "security.md": (1, "a limit: texts may become so long, nothing is measured"),
+    "server.md": (1, "python -m benchmarks.server.report --only transformers"),
+    "strategies.md": (3, "python -m benchmarks drafts, budget; the ban's two modes"),
+    "llamacpp.md": (1, "python -m benchmarks.server.report, --kv-unified"),
+}
+"""Ratios that are not of the page, by the page that says them: how many, and what measures them. None is of Espalier
+beside another engine: those are quoted, so that `make bench` writes them anew."""
+
+
+def test_each_number_that_names_a_ratio_is_quoted_from_the_data() -> None:
+    pages = {"README.md": ROOT / "README.md"}
+    pages |= {str(page.relative_to(ROOT / "docs")): page for page in sorted((ROOT / "docs").rglob("*.md"))}
+    del pages["benchmarks.md"]  # it is the data
+    found = {}
+    for name, page in pages.items():
+        bare = [ratio[0] for ratio in RATIO.finditer(page.read_text(encoding="utf-8")) if not ratio["mark"]]
+        if len(bare) != OTHERWISE.get(name, (0, ""))[0]:
+            found[name] = bare
+    assert not found, "quote them: `1.2<!-- ratio: TABLE / ROW / PEER -->`, or say in OTHERWISE what measures them"
+
+
+def test_a_bare_ratio_is_seen_and_a_quoted_one_is_known() -> None:
+    assert [
+        bool(ratio["mark"]) for ratio in RATIO.finditer("2.5 times as long, 3<!-- ratio: a / b / c --> times slower")
+    ] == [False, True]
+    assert not RATIO.search("ask 3 times, then end")
+
+
 def test_what_the_first_example_shows_is_what_is_printed(demo_engine: Any) -> None:
     import espalier
 

@@ -34,11 +34,11 @@ class Ban(Spec):
     beginning. `rewind` allows that token to be sampled, then undoes the tokens back to the one in which the phrase
     begins, and samples another one there. Text that may be the beginning of a phrase is not streamed until it is clear
     that it is none. `rewind` works alone or as a member of an AllOf, with the strategy `mask`; once `max_rewinds` are
-    used up, it masks. Raises SpecError.
+    used up, it masks. phrases: a list is kept as a tuple. Raises SpecError.
     """
 
     kind: ClassVar[str] = "ban"
-    phrases: tuple[str, ...]
+    phrases: Sequence[str]
     mode: BanMode = field(default="mask", kw_only=True)
 
     def __post_init__(self) -> None:

@@ -370,10 +370,10 @@ class Regex(Spec):
 
 @dataclass(frozen=True, slots=True)
 class Choice(Spec):
-    """Exactly one of the given texts."""
+    """Exactly one of the given texts. options: a list is kept as a tuple."""
 
     kind: ClassVar[str] = "choice"
-    options: tuple[str, ...]
+    options: Sequence[str]
 
     def __post_init__(self) -> None:
         if isinstance(self.options, str) or not isinstance(self.options, Sequence):

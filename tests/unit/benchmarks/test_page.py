@@ -99,6 +99,7 @@ def test_repetitions_are_joined_by_row_and_a_row_that_one_lacks_is_left_out() ->
 
 def test_a_benchmark_runs_in_its_own_process_and_gives_what_it_noted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measure, "load", lambda: 0.0)
+    monkeypatch.setattr(measure, "busy_seconds", lambda: None)  # as where nothing is known of others
     report = measure.run_once("tests.unit.benchmarks.noting", ["12"])
     (figure,) = report["figures"]
     assert figure["values"] == {"Espalier": 12.0, "another": 1.0}
@@ -107,6 +108,26 @@ def test_a_benchmark_runs_in_its_own_process_and_gives_what_it_noted(monkeypatch
     assert not measure.run_once("tests.unit.benchmarks.noting", ["12"])["was_idle"]
     with pytest.raises(RuntimeError, match="no such number"):
         measure.run_once("tests.unit.benchmarks.noting", ["x"])
+
+
+def test_what_others_use_while_a_benchmark_runs_marks_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    spent = iter((0.0, 1_000.0, 0.0, 0.0))
+    monkeypatch.setattr(measure, "busy_seconds", lambda: next(spent))
+    assert not measure.run_once("tests.unit.benchmarks.noting", ["12"])["was_idle"]
+    assert measure.run_once("tests.unit.benchmarks.noting", ["12"])["was_idle"]
+
+
+@pytest.mark.parametrize(
+    ("others", "runs", "kept"), [((0.9, 0.0, 0.9), 2, 0.0), ((0.9, 0.4, 0.7), 3, 0.4), ((0.0, 0.9, 0.9), 1, 0.0)]
+)
+def test_a_repetition_in_a_busy_machine_is_done_again_and_the_quietest_counts(
+    monkeypatch: pytest.MonkeyPatch, others: tuple[float, ...], runs: int, kept: float
+) -> None:
+    reports = [{"others": used, "was_idle": used <= measure.MOST_BY_OTHERS} for used in others]
+    left = iter(reports)
+    monkeypatch.setattr(measure, "run_once", lambda *_, **__: next(left))
+    assert measure.run_quietly("a.module", [], idle_seconds=0.0, tries=3)["others"] == kept
+    assert len(list(left)) == len(reports) - runs
 
 
 def test_every_part_names_a_module_that_is_there() -> None:

@@ -52,7 +52,9 @@ def luhn_grammar(spec: Luhn) -> Grammar:
 class LuhnKind(ConstraintKind[Luhn]):
     """What can be done with such a spec. Only `spec` and `compile` are needed."""
 
-    spec = Luhn
+    @property
+    def spec(self) -> type[Luhn]:
+        return Luhn
 
     def compile(self, spec: Luhn, compiler: Compiler) -> Compiled:
         return compile_grammar(luhn_grammar(spec), spec, compiler.vocab, compiler.trie)
