@@ -148,9 +148,18 @@ def _prompt(request: Request, server: Server) -> dict[str, Any]:
 
 
 def _offer_tool(tool: Tool) -> dict[str, Any]:
+    """A tool as it is sent. Its schema says that arguments are an object, which is so for every tool of ours, and which
+    a server that enforces schemas, such as vLLM, enforces where they say it."""
     shown = tool.to_json()
     shown["function"].pop("formats", None)
+    parameters = shown["function"]["parameters"]
+    if "object" in (parameters.get("type"), *_listed(parameters.get("type"))) or "type" not in parameters:
+        shown["function"]["parameters"] = {**parameters, "type": "object"}
     return shown
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def _guide_output(asked: dict[str, Any]) -> dict[str, Any]:

@@ -241,7 +241,10 @@ class OpenAIEngine(UpstreamEngine):
         for attempt in range(most + 1):
             chunks = list(self._chunks({**body, "seed": (body["seed"] + attempt * SEED_STEP) % SEEDS}, current))
             text = self._text_of(answer)
-            is_broken = not self._satisfies(spec, "".join([text.feed(chunk) for chunk in chunks]))
+            try:
+                is_broken = not self._satisfies(spec, "".join([text.feed(chunk) for chunk in chunks]))
+            except UpstreamError:  # a call that is none: told again where the last answer is passed on
+                is_broken = True
             if not is_broken:
                 break
         self.repairs.add(kind, attempt, is_broken=is_broken, is_sent=kind in self._held_kinds or kind == "tool_calls")
