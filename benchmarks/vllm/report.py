@@ -11,19 +11,21 @@ of the rounds' own ratios to the backend, by CPU time, so that what else the mac
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from itertools import groupby
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.harness import print_table
+from benchmarks.harness import Table, ratio
 from espalier.wiring import demo_model
 from tests.vllm.environment import ROOT, SETTINGS, variables
 
 BACKENDS = ("xgrammar", "guidance", "outlines")
 SIZES = (1, 8, 32, 128)
-ROUNDS = 3
+ROUNDS = int(os.environ.get("ROUNDS", "3"))
+WAYS = ("free", "ours", "theirs")
 
 
 def python_there() -> Path | None:
@@ -43,29 +45,24 @@ def rows_of(python: Path, backend: str) -> list[dict[str, Any]]:
     return found
 
 
-def table(backend: str, rows: list[dict[str, Any]]) -> list[list[str]]:
-    def key(row: dict[str, Any]) -> tuple[bool, int]:
-        return row["state"] == "warm", row["size"]
-
-    lines = []
-    for (is_warm, size), group in groupby(sorted(rows, key=key), key=key):
-        of = {way: [row for row in found if row["way"] == way] for found in [list(group)] for way in WAYS}
-        ratio = median(ours["cpu"] / theirs["cpu"] for ours, theirs in zip(of["ours"], of["theirs"], strict=True))
-        lines.append(
-            [
-                backend,
-                "warm" if is_warm else "cold",
-                str(size),
-                *(f"{median(row['cpu'] for row in of[way]):,.0f}" for way in WAYS),
-                f"{ratio:.2f}",
-                *(f"{median(row['first'] for row in of[way]):,.0f}" for way in WAYS),
-                *(f"{sum(row['valid'] for row in of[way])}/{size * len(of[way])}" for way in WAYS[1:]),
-            ]
+def show(table: Table, backend: str, rows: list[dict[str, Any]]) -> None:
+    for (is_cold, size), group in groupby(sorted(rows, key=_key), key=_key):
+        met = list(group)
+        of = {way: [row for row in met if row["way"] == way] for way in WAYS}
+        most = size * len(of["ours"])
+        table.row(
+            backend,
+            "cold" if is_cold else "warm",
+            float(size),
+            *(median(row["cpu"] for row in of[way]) for way in WAYS),
+            ratio((row["cpu"] for row in of["ours"]), (row["cpu"] for row in of["theirs"])),
+            *(median(row["first"] for row in of[way]) for way in WAYS),
+            *(f"{sum(row['valid'] for row in of[way])}/{most}" for way in WAYS[1:]),
         )
-    return lines
 
 
-WAYS = ("free", "ours", "theirs")
+def _key(row: dict[str, Any]) -> tuple[bool, int]:
+    return row["state"] == "cold", row["size"]
 
 
 def main() -> None:
@@ -73,9 +70,21 @@ def main() -> None:
     if python is None:
         print("vLLM is not installed: scripts/setup_vllm.sh")
         return
-    lines = [line for backend in BACKENDS for line in table(backend, rows_of(python, backend))]
-    head = ("backend", "caches", "at once", *(f"{way}: tokens/s of CPU" for way in WAYS), "ours/theirs")
-    print_table((*head, *(f"{way}: ms to a token" for way in WAYS), "ours valid", "theirs valid"), lines)
+    print("tokens a second of CPU, their ratio, ms to a first token, texts that are valid")
+    table = Table(
+        {
+            "backend": "<10",
+            "": ">5",
+            "at once": ">8.0f",
+            **{way: ">9.0f" for way in WAYS},
+            "ratio": ">7.2f",
+            **{f"{way}, ms": ">12.0f" for way in WAYS},
+            "ours": ">9",
+            "theirs": ">9",
+        }
+    )
+    for backend in BACKENDS:
+        show(table, backend, rows_of(python, backend))
 
 
 if __name__ == "__main__":

@@ -99,9 +99,8 @@ class OpenAIEngine(UpstreamEngine):
             self._server = "vllm"
         elif owners.get(self._model) == "vllm":
             self._server = "old-vllm" if _is_before(version(), STRUCTURED) else "vllm"
-        self._has_processor = (
-            self._server == "vllm" and owners[self._model] == "vllm" and _has_processor(link, self._model)
-        )
+        self._is_vllm = self._server == "vllm" and owners[self._model] == "vllm"
+        self._has_processor = self._is_vllm and _has_processor(link, self._model)
         self._repair, self._salt = repair, secrets.token_bytes(16)
         self.repairs = Repairs()
         self._compiler = Compiler(replace(Vocab.bytes(), name=self._model), folders=folders)
@@ -186,6 +185,7 @@ class OpenAIEngine(UpstreamEngine):
             server=self._server,
             cache_salt=self._cache_salt(owner()),
             by_processor=by_processor,
+            strict_tools=self._is_vllm,
         )
         if by_processor:
             notes += ("the constraint is held by Espalier's processor inside vLLM",)
