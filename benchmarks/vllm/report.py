@@ -76,7 +76,7 @@ def main() -> None:
             "backend": "<10",
             "": ">5",
             "at once": ">8.0f",
-            **{way: ">9.0f" for way in WAYS},
+            **dict.fromkeys(WAYS, ">9.0f"),
             "ratio": ">7.2f",
             **{f"{way}, ms": ">12.0f" for way in WAYS},
             "ours": ">9",

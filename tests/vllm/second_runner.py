@@ -30,7 +30,7 @@ from vllm.v1.worker.gpu.states import RequestState
 
 from tests.vllm.offline import PROCESSOR, params_of
 
-SLOTS, LENGTH, CHUNK = 16, 512, 24
+SLOTS, LENGTH, CHUNK = 16, 512, 4
 CPU = torch.device("cpu")
 
 
