@@ -37,6 +37,7 @@ BENCHMARKS = {
     "faithful": "benchmarks.faithful",
     "beams": "benchmarks.beams",
     "activations": "benchmarks.activations.report",
+    "vllm": "benchmarks.vllm.report",
 }
 
 

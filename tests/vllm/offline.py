@@ -21,8 +21,10 @@ PROCESSOR = "espalier.integrations.vllm:ConstraintProcessor"
 
 
 def params_of(request: dict[str, Any]) -> SamplingParams:
-    asked = request.get("asked")
-    return SamplingParams(**request["params"], extra_args=None if asked is None else {"espalier": asked})
+    asked, given = request.get("asked"), dict(request["params"])
+    if "logit_bias" in given:  # JSON's keys are texts
+        given["logit_bias"] = {int(token): bias for token, bias in given["logit_bias"].items()}
+    return SamplingParams(**given, extra_args=None if asked is None else {"espalier": asked})
 
 
 def steps_of(listed: Any) -> np.ndarray:

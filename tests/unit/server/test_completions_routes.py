@@ -31,6 +31,16 @@ def test_sixteen_tokens_are_given_where_nothing_is_said() -> None:
     assert (len(found["choices"][0]["text"]), found["choices"][0]["finish_reason"]) == (16, "length")
 
 
+def test_a_reply_says_which_stop_text_ended_it() -> None:
+    with client("Hello.") as c:
+        found = c.post(ROUTE, json=ASK | {"stop": ["o"]}).json()["choices"][0]
+        streamed = events(c.post(ROUTE, json=ASK | {"stop": ["o"], "stream": True}).text)
+        whole = c.post(ROUTE, json=ASK).json()["choices"][0]
+    assert (found["text"], found["stop_reason"]) == ("Hell", "o")
+    assert json.loads(streamed[-2])["choices"][0]["stop_reason"] == "o"
+    assert "stop_reason" not in whole
+
+
 def test_a_stream_adds_up_to_the_whole() -> None:
     with client("Hello.") as c:
         reply = c.post(ROUTE, json=ASK | {"stream": True, "stream_options": {"include_usage": True}})

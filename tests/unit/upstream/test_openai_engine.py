@@ -209,11 +209,10 @@ def test_the_choice_of_tools_is_sent(choice, sent):
     "said",
     [
         calls(piece(0, '{"town": 1}', "get_weather")),
-        calls(piece(0, '{"city": "a"', "get_weather")),
         calls(piece(0, "{}", "rm")),
         says("no call at all"),
     ],
-    ids=["arguments", "no JSON", "unknown tool", "none"],
+    ids=["arguments", "unknown tool", "none"],
 )
 def test_a_call_that_breaks_what_was_asked_is_judged_invalid_and_never_dropped(said):
     with engine_where(lambda body: said) as (engine, _):
@@ -242,11 +241,37 @@ def test_two_calls_and_a_cut_one():
         ([{"index": "x"}], "call that is none"),
         ([{"index": 0}], "call that is none"),
         ([piece(0, [1], "f")], "no object"),
+        ([piece(0, "[1]", "f")], "no object"),
+        ([piece(0, '"a"', "f")], "no object"),
+        ([piece(0, '{"city": "a"', "f")], "no object"),
+        ([piece(0, "7", "f"), piece(1, "{}", "f")], "no object"),
     ],
 )
 def test_pieces_of_calls_that_are_none_are_an_error(pieces, said):
     with engine_where(lambda body: calls(*pieces)) as (engine, _), pytest.raises(UpstreamError, match=said):
         engine.generate("hello", tools=[WEATHER], trace="off")
+
+
+def test_a_call_whose_arguments_are_no_object_is_asked_for_again():
+    answers = iter([calls(piece(0, "[1]", "get_weather")), calls(piece(0, '{"city": "a"}', "get_weather"))])
+    with engine_where(lambda body: next(answers), repair=1) as (engine, _):
+        result = engine.generate("hello", tools=[WEATHER], tool_choice="required", trace="off")
+    assert [call.parsed for call in result.tool_calls] == [{"city": "a"}]
+
+
+@pytest.mark.parametrize(
+    ("stated", "sent"),
+    [
+        ({}, {"type": "object"}),
+        ({"properties": {"city": {}}}, {"type": "object", "properties": {"city": {}}}),
+        ({"type": ["object", "null"]}, {"type": "object"}),
+        ({"type": "object", "minProperties": 1}, {"type": "object", "minProperties": 1}),
+    ],
+)
+def test_a_server_is_told_that_arguments_are_an_object(stated, sent):
+    with engine_where(lambda body: calls(piece(0, "{}", "f"))) as (engine, server):
+        engine.generate("hello", tools=[{"name": "f", "parameters": stated}], trace="off")
+    assert server.asked[-1].body["tools"][0]["function"]["parameters"] == sent
 
 
 OSLO, ROME = '{"city": "Oslo"}', '{"city": "Rome"}'
@@ -479,3 +504,21 @@ def test_with_repair_a_constraint_that_is_wrong_is_told_before_anything_is_sent(
         with pytest.raises(espalier.EspalierError, match="nothing"):
             engine.generate("hello", constraint=Gbnf("root ::= nothing"), trace="off")
         assert [one.path for one in server.asked] == ["/v1/models"]
+
+
+@pytest.mark.parametrize(
+    ("owner", "choice", "stated", "sent"),
+    [
+        ("vllm", "required", {}, True),
+        ("vllm", "get_weather", {}, True),
+        ("vllm", "required", {"strict": False}, False),
+        ("vllm", "auto", {}, None),
+        ("espalier", "required", {}, None),
+        ("someone", "required", {}, None),
+    ],
+)
+def test_vllm_is_asked_to_hold_calls_that_must_come_to_their_schema(owner, choice, stated, sent):
+    said = calls(piece(0, '{"city": "a"}', "get_weather"))
+    with engine_where(lambda body: said, owner=owner) as (engine, server):
+        engine.generate("hello", tools=[{**WEATHER, **stated}], tool_choice=choice, trace="off")
+    assert server.asked[-1].body["tools"][0]["function"].get("strict") is sent

@@ -1,5 +1,6 @@
-"""A middleware for vLLM's server, which refuses what would drop a constraint before our processor is asked: `vllm serve
-MODEL --middleware espalier.integrations.vllm.http.ConstraintGuard`. It knows no constraint and imports no vLLM.
+"""Middlewares for vLLM's server, `vllm serve MODEL --middleware espalier.integrations.vllm.http.ConstraintGuard`. The
+guard refuses what would drop a constraint before our processor is asked. `StockConstraints`, in its place, also has the
+processor hold what stock clients ask for (`stock.py`). They import no vLLM.
 
 vLLM runs each step of a beam search as a request of its own, without the `vllm_xargs` of the one that came, so a
 constraint beside `use_beam_search` would hold nothing, and nobody would learn of it.
@@ -8,10 +9,12 @@ constraint beside `use_beam_search` would hold nothing, and nobody would learn o
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any, TypeAlias
 
-KEY = "espalier"
+from espalier.integrations.vllm.stock import EXTRA, FORMAT, KEY, OUTPUTS, with_ours
+
+ID = b"x-request-id"
 Message: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
@@ -37,8 +40,13 @@ class ConstraintGuard:
         messages = [await receive()]
         while messages[-1]["type"] == "http.request" and messages[-1].get("more_body"):
             messages.append(await receive())
-        if _is_unconstrained(b"".join(message.get("body", b"") for message in messages)):
+        body = b"".join(message.get("body", b"") for message in messages)
+        changed = self.changed(scope, body)
+        if _is_unconstrained(body if changed is None else changed):
             return await _refuse(send)
+        if changed is not None:
+            scope = {**scope, "headers": _with_length(scope.get("headers", []), len(changed))}
+            messages = [{"type": "http.request", "body": changed, "more_body": False}]
         kept = iter(messages)
 
         async def again() -> Message:
@@ -46,17 +54,46 @@ class ConstraintGuard:
 
         return await self._app(scope, again, send)
 
+    def changed(self, scope: Message, body: bytes) -> bytes | None:
+        """What the application gets in place of a body, None for the body as it came."""
+        return None
+
+
+class StockConstraints(ConstraintGuard):
+    """Has our processor hold `response_format` and `structured_outputs`, and report what they cost, under the name of
+    the header `x-request-id` where there is one."""
+
+    def changed(self, scope: Message, body: bytes) -> bytes | None:
+        if not any(name.encode() in body for name in (FORMAT, OUTPUTS)):
+            return None
+        asked = _parsed(body)
+        if not isinstance(asked, dict):
+            return None
+        ids = [value.decode("latin-1") for name, value in scope.get("headers", []) if name.lower() == ID]
+        ours = with_ours(asked, name=ids[0] if ids else "")
+        return None if ours is None else json.dumps(ours).encode()
+
 
 def _is_unconstrained(body: bytes) -> bool:
     """Whether the body asks for a constraint and for beam search. What is no JSON is vLLM's to refuse."""
     if b"use_beam_search" not in body or KEY.encode() not in body:
         return False
-    try:
-        asked = json.loads(body)
-    except (ValueError, RecursionError):
-        return False
-    extra = asked.get("vllm_xargs") if isinstance(asked, dict) else None
+    asked = _parsed(body)
+    extra = asked.get(EXTRA) if isinstance(asked, dict) else None
     return isinstance(extra, dict) and KEY in extra and bool(asked.get("use_beam_search"))
+
+
+def _parsed(body: bytes) -> Any:
+    """None for what is no JSON, which is vLLM's to refuse."""
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _with_length(headers: Iterable[tuple[bytes, bytes]], length: int) -> list[tuple[bytes, bytes]]:
+    kept = [(name, value) for name, value in headers if name.lower() not in (b"content-length", b"transfer-encoding")]
+    return [*kept, (b"content-length", str(length).encode())]
 
 
 async def _refuse(send: Send) -> None:

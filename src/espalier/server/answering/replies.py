@@ -1,8 +1,7 @@
 """Builds OpenAI's replies as JSON: whole completions and stream chunks. It waits for nothing and runs nothing.
 
-Beyond OpenAI's fields there are only `reasoning` (vLLM's) with `reasoning_content` (llama-server's), `request_id`
-beside log probabilities and an `id` in each of a chat's, as in llama-server, and on request `token_ids` and the key
-`espalier`.
+Beyond OpenAI's fields there are only `reasoning` and `stop_reason` (vLLM's), `reasoning_content` and, beside log
+probabilities, `request_id` and an `id` in each of a chat's (llama-server's), on request `token_ids` and `espalier`.
 """
 
 from __future__ import annotations
@@ -143,7 +142,7 @@ def whole_chat(parsed: ParsedRequest, head: Head, results: Sequence[Result]) -> 
         choice: Json = {"index": index, "message": message, "logprobs": None, "finish_reason": finish}
         if parsed.top_logprobs is not None:
             choice["logprobs"] = ChatLogprobsLog(parsed, with_ids=True).of(steps_of(parsed, result))
-        choices.append(_with_ids(choice, parsed, result))
+        choices.append(_with_more(choice, parsed, result))
     return head.json() | {"choices": choices, "usage": usage(results, parsed.n)}
 
 
@@ -183,7 +182,7 @@ def whole_text(parsed: ParsedRequest, head: Head, results: Sequence[Result]) -> 
             choice["logprobs"] = (
                 shown.with_prompt(measured, result.records) if measured else shown.of(steps_of(parsed, result))
             )
-        choices.append(_with_ids(choice, parsed, result))
+        choices.append(_with_more(choice, parsed, result))
     return head.json() | {"choices": choices, "usage": usage(results, parsed.n)}
 
 
@@ -195,8 +194,13 @@ def plain_reason(result: Result) -> str:
     return "stop" if finish == "tool_calls" else finish
 
 
-def _with_ids(choice: Json, parsed: ParsedRequest, result: Result) -> Json:
-    return {**choice, "token_ids": list(result.token_ids)} if parsed.token_ids else choice
+def _with_more(choice: Json, parsed: ParsedRequest, result: Result) -> Json:
+    return choice | stop_reason(result) | ({"token_ids": list(result.token_ids)} if parsed.token_ids else {})
+
+
+def stop_reason(result: Result) -> Json:
+    """vLLM's field: the stop text or token that ended an output. None is no field."""
+    return {} if result.stop_reason is None else {"stop_reason": result.stop_reason}
 
 
 def steps_of(parsed: ParsedRequest, result: Result) -> list[StepRecord]:
@@ -424,7 +428,7 @@ class ChatChunks(ChoiceChunks):
         return [{"delta": delta} for delta in deltas if delta]
 
     def ending(self, index: int, result: Result) -> Json:
-        return {"delta": {}, "finish_reason": finish_reason(result, self.asked)}
+        return {"delta": {}, "finish_reason": finish_reason(result, self.asked), **stop_reason(result)}
 
     def logprobs(self) -> Logprobs:
         return ChatLogprobsLog(self.asked, with_ids=True)
@@ -490,7 +494,7 @@ class TextChunks(ChoiceChunks):
         return [{"text": happened.text}] if happened.text else []
 
     def ending(self, index: int, result: Result) -> Json:
-        return {"text": "", "finish_reason": plain_reason(result)}
+        return {"text": "", "finish_reason": plain_reason(result), **stop_reason(result)}
 
     def logprobs(self) -> Logprobs:
         return TextLogprobsLog(self.asked)

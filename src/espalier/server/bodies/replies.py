@@ -134,6 +134,7 @@ class ChatChoice(Reply):
     logprobs: ChatLogprobs | None
     finish_reason: Literal["stop", "length", "tool_calls", "content_filter"]
     token_ids: list[int] = Field(default=[])
+    stop_reason: str | int = Field(default="")
 
 
 class ChatCompletion(Completion):
@@ -154,6 +155,7 @@ class TextChoice(Reply):
     logprobs: TextLogprobs | None
     finish_reason: Literal["stop", "length", "content_filter"]
     token_ids: list[int] = Field(default=[])
+    stop_reason: str | int = Field(default="")
 
 
 class TextCompletion(Completion):

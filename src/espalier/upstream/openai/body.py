@@ -90,14 +90,19 @@ def body_of(
     server: Server,
     cache_salt: str | None = None,
     by_processor: bool = False,
+    strict_tools: bool = False,
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """The body of a streamed request, and notes on what is the server's own. cache_salt: only requests with the same
-    one share vLLM's prefix cache. by_processor: whether our processor inside vLLM holds the constraint. Raises
+    one share vLLM's prefix cache. by_processor: whether our processor inside vLLM holds the constraint. strict_tools:
+    whether calls that must come are asked for as strict, without which vLLM holds them to no schema. Raises
     SamplingError and CapabilityError naming the field that such a server does not have."""
     config = replace(request.sampling, n=1, seed=seed)
     fields, notes = _preset_sampling(config, request.preset_fields, is_vllm=server != "plain")
     body = fields | {"model": model, "stream": True, "stream_options": {"include_usage": True}}
     body |= _prompt(request, server)
+    if strict_tools and request.tool_choice.mode == "required":
+        for tool in body.get("tools", ()):
+            tool["function"].setdefault("strict", True)
     if cache_salt is not None and server == "vllm":  # older ones may refuse the field
         body["cache_salt"] = cache_salt
     if request.constraint is not None and by_processor:
@@ -148,9 +153,18 @@ def _prompt(request: Request, server: Server) -> dict[str, Any]:
 
 
 def _offer_tool(tool: Tool) -> dict[str, Any]:
+    """A tool as it is sent. Its schema says that arguments are an object, which is so for every tool of ours, and which
+    a server that enforces schemas, such as vLLM, enforces where they say it."""
     shown = tool.to_json()
     shown["function"].pop("formats", None)
+    parameters = shown["function"]["parameters"]
+    if "object" in (parameters.get("type"), *_listed(parameters.get("type"))) or "type" not in parameters:
+        shown["function"]["parameters"] = {**parameters, "type": "object"}
     return shown
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def _guide_output(asked: dict[str, Any]) -> dict[str, Any]:

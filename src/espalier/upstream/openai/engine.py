@@ -99,9 +99,8 @@ class OpenAIEngine(UpstreamEngine):
             self._server = "vllm"
         elif owners.get(self._model) == "vllm":
             self._server = "old-vllm" if _is_before(version(), STRUCTURED) else "vllm"
-        self._has_processor = (
-            self._server == "vllm" and owners[self._model] == "vllm" and _has_processor(link, self._model)
-        )
+        self._is_vllm = self._server == "vllm" and owners[self._model] == "vllm"
+        self._has_processor = self._is_vllm and _has_processor(link, self._model)
         self._repair, self._salt = repair, secrets.token_bytes(16)
         self.repairs = Repairs()
         self._compiler = Compiler(replace(Vocab.bytes(), name=self._model), folders=folders)
@@ -186,6 +185,7 @@ class OpenAIEngine(UpstreamEngine):
             server=self._server,
             cache_salt=self._cache_salt(owner()),
             by_processor=by_processor,
+            strict_tools=self._is_vllm,
         )
         if by_processor:
             notes += ("the constraint is held by Espalier's processor inside vLLM",)
@@ -241,7 +241,10 @@ class OpenAIEngine(UpstreamEngine):
         for attempt in range(most + 1):
             chunks = list(self._chunks({**body, "seed": (body["seed"] + attempt * SEED_STEP) % SEEDS}, current))
             text = self._text_of(answer)
-            is_broken = not self._satisfies(spec, "".join([text.feed(chunk) for chunk in chunks]))
+            try:
+                is_broken = not self._satisfies(spec, "".join([text.feed(chunk) for chunk in chunks]))
+            except UpstreamError:  # a call that is none: told again where the last answer is passed on
+                is_broken = True
             if not is_broken:
                 break
         self.repairs.add(kind, attempt, is_broken=is_broken, is_sent=kind in self._held_kinds or kind == "tool_calls")

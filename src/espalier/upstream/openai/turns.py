@@ -12,6 +12,7 @@ from espalier.constraints.verdict import has_judge
 from espalier.engines.base import Request
 from espalier.engines.local.turns import PreparedTurn, as_messages, turn_with
 from espalier.errors import CapabilityError, InputError, UpstreamError
+from espalier.upstream.link import excerpt
 from espalier.upstream.openai.chunks import CallPiece, Chunk
 
 THINK = REASONING["think"]
@@ -65,7 +66,8 @@ class TurnText:
         return tuple(notes)
 
     def feed(self, chunk: Chunk) -> str:
-        """More of the text. Raises UpstreamError for calls that were not offered, and calls out of order."""
+        """More of the text. Raises UpstreamError for calls that were not offered, calls out of order, and arguments that
+        are no object."""
         texts = []
         if chunk.reasoning:
             if self._markers is None:
@@ -128,8 +130,16 @@ class TurnText:
         return piece.index != before.index or _is_object("".join(self._arguments))
 
     def _close(self) -> str:
-        """The end of the open call."""
-        return ("" if "".join(self._arguments).strip() else "{}") + "}" + UPSTREAM.tail
+        """The end of the open call. Raises UpstreamError for arguments that are no object: no client could read such a
+        call, and as text it would look like an answer."""
+        arguments = "".join(self._arguments).strip()
+        if arguments and not _is_object(arguments):
+            name = "" if self._call is None else self._call.name
+            raise UpstreamError(
+                f"{self._name} calls {name} with arguments that are no object: {excerpt(arguments)}",
+                hint="another model, or a schema of its arguments that says more",
+            )
+        return ("" if arguments else "{}") + "}" + UPSTREAM.tail
 
 
 MARKERS = tuple(dict.fromkeys(wire_format(name).marker for name in WIRE_FORMATS.builtins() if name != UPSTREAM.name))
