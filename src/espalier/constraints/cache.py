@@ -25,8 +25,11 @@ if TYPE_CHECKING:
 
 CACHE_LIMIT = 16  # compiled specs kept for each owner and vocabulary, least recently used dropped
 CACHE_LIMIT_OF_ALL = 64  # of all owners together; whoever has the most loses one
-MOST_OBJECTS = 50_000
-"""Objects that are looked at for the size of one spec; a larger one counts as what was seen."""
+OBJECTS_EACH_TIME = 50_000
+"""Objects of one spec that are looked at when it is measured again; one of so many times more has its turn that much
+more seldom."""
+MOST_OBJECTS = 4_000_000
+"""Objects that are looked at for the size of one spec, hundreds of megabytes; a larger one counts as what was seen."""
 RETRY_SECONDS = 5.0
 """After which garbage has been collected, while the server looks for it every few seconds."""
 OUTSIDE = (type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.CodeType, type(lru_cache(int)))
@@ -47,10 +50,12 @@ class ConstraintBytes:
 
 @dataclass(slots=True, eq=False)
 class _Entry:
-    """bytes: when they were counted last; masks that are made since are counted at the next `measure`."""
+    """bytes: when they were counted last; masks that are made since are counted at a later `measure`. turns: how many
+    of these pass it over first."""
 
     compiled: Compiled
     bytes: int
+    turns: int = 0
     is_measured: bool = True
 
 
@@ -107,12 +112,12 @@ class ConstraintCache:
 
     def put(self, owner: str, key: str, compiled: Compiled) -> None:
         """Keep it as the one used last, and drop what is over a limit."""
-        size = self._size(compiled) if self.ceiling is not None else 0
+        size, objects = (0, 0) if self.ceiling is None else self._size(compiled)
         with self._lock:
             if key in self._pinned:
                 return
             owned = self._owners.setdefault(owner, _OwnerEntries())
-            owned.entries[key] = _Entry(compiled, size)
+            owned.entries[key] = _Entry(compiled, size, objects // OBJECTS_EACH_TIME)
             owned.entries.move_to_end(key)
             if len(owned.entries) > CACHE_LIMIT:
                 self._drop(owner)
@@ -147,9 +152,13 @@ class ConstraintCache:
             used = [
                 entry for owned in self._owners.values() for entry in owned.entries.values() if not entry.is_measured
             ]
-        for entry in used:  # not under the lock: it takes a millisecond each
+        for entry in used:  # not under the lock: it takes a millisecond each, of a large one a hundred
+            if entry.turns:
+                entry.turns -= 1
+                continue
             entry.is_measured = True
-            entry.bytes = self._size(entry.compiled)
+            entry.bytes, objects = self._size(entry.compiled)
+            entry.turns = objects // OBJECTS_EACH_TIME
         with self._lock:
             self._lower()
 
@@ -198,8 +207,9 @@ class ConstraintCache:
         if not entries:
             del self._owners[owner]
 
-    def _size(self, compiled: Compiled) -> int:
-        """Bytes of the objects and arrays that belong to one spec. What says `is_shared` belongs to none."""
+    def _size(self, compiled: Compiled) -> tuple[int, int]:
+        """Bytes of the objects and arrays that belong to one spec, and how many these are. What says `is_shared`
+        belongs to none."""
         seen, todo, size = set(self._shared), deque[Any]([compiled]), 0
         while todo and len(seen) < MOST_OBJECTS:
             thing = todo.popleft()
@@ -208,4 +218,4 @@ class ConstraintCache:
             seen.add(id(thing))
             size += sys.getsizeof(thing)
             todo.extend(gc.get_referents(thing))
-        return size
+        return size, len(seen) - len(self._shared)

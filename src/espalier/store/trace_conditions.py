@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import or_, select
+from sqlalchemy import func, or_, select
 
 from espalier.errors import InputError
 from espalier.store import rows
@@ -26,8 +26,7 @@ def conditions_of(wanted: TraceFilter, *, is_sqlite: bool) -> list[Any]:
         conditions.append(its.constraint_kind.is_(None))
     elif wanted.constraint is not None:
         name = rows.column_text(wanted.constraint)
-        title = its.title.startswith(name, autoescape=True)
-        conditions.append(or_(its.constraint_kind == name, its.fingerprint == name, title))
+        conditions.append(or_(its.constraint_kind == name, its.fingerprint == name, _begins(its.title, name)))
     if wanted.verdict is not None:
         conditions.append(_verdict(wanted.verdict))
     if wanted.since is not None:
@@ -40,8 +39,7 @@ def conditions_of(wanted: TraceFilter, *, is_sqlite: bool) -> list[Any]:
         conditions.append(its.tax_nats >= wanted.min_tax)
     if wanted.path is not None:
         path = rows.column_text(wanted.path)
-        is_below = its.worst_path.startswith(f"{path}/", autoescape=True)
-        conditions.append(or_(its.worst_path == path, is_below))
+        conditions.append(or_(its.worst_path == path, _begins(its.worst_path, f"{path}/")))
     if wanted.after is not None:
         if not is_id(wanted.after, PREFIX):
             raise InputError("`after` is not an id of this list", hint="give the `last_id` of a page", field="after")
@@ -53,6 +51,12 @@ def conditions_of(wanted: TraceFilter, *, is_sqlite: bool) -> list[Any]:
         )
         conditions.append(its.id.in_(select(words.trace_id).where(holds)))
     return conditions
+
+
+def _begins(column: Any, text: str) -> Any:
+    """Whether a column begins with a text, in its very letters: LIKE takes other cases for the same in SQLite, and not
+    in PostgreSQL."""
+    return func.substr(column, 1, len(text)) == text
 
 
 def _verdict(verdict: Verdict) -> Any:

@@ -7,17 +7,23 @@ from __future__ import annotations
 
 from typing import Any
 
+from espalier.errors import VocabError
 from espalier.tokens.raw import RawVocab, find_eos, name_of
 
 
 def read_tekken(tokenizer: Any, owner: Any) -> RawVocab:
     """Read a `Tekkenizer`."""
+    try:
+        eos_id = int(tokenizer.eos_id)
+    except ValueError as error:
+        hint = "its file has to name </s> among the special tokens"
+        raise VocabError(f"the tokenizer has no end of a text: {error}", hint=hint) from error
     special_texts = {int(i): str(tokenizer.id_to_piece(i)) for i in sorted(tokenizer.special_ids)}
     width = int(tokenizer.n_words)
     return RawVocab(
         tokens=[b"" if i in special_texts else bytes(tokenizer.id_to_byte_piece(i)) for i in range(width)],
         special_texts=special_texts,
-        eos_ids=find_eos([int(tokenizer.eos_id)], {text: i for i, text in special_texts.items()}),
+        eos_ids=find_eos([eos_id], {text: i for i, text in special_texts.items()}),
         encoder=lambda text: [int(i) for i in tokenizer.encode(text, bos=False, eos=False)],
         name=name_of(owner),
     )

@@ -274,6 +274,19 @@ def test_a_bomb_is_not_unpacked() -> None:
         layout.unpack(b"ESPA" + len(head).to_bytes(4, "little") + head + bomb)
 
 
+@pytest.mark.parametrize(("shape", "stated"), [([1, 1 << 40], None), ([1, 1 << 40], 1 << 41), ([1, 4], 1 << 50)])
+def test_a_chunk_of_a_few_bytes_that_says_it_holds_terabytes_took_the_memory_for_them(
+    shape: list[int], stated: int | None
+) -> None:
+    zstd = pytest.importorskip("zstandard")
+    body = bytearray(zstd.ZstdCompressor(write_content_size=stated is not None).compress(bytes(70_000)))
+    if stated is not None:  # a frame with the longest field of its size: four bytes of a mark, one of flags, eight
+        body[4:9] = bytes([0b1110_0000]) + stated.to_bytes(8, "little")
+    head = json.dumps({"dtype": "float16", "shape": shape, "codec": "zstd", "checksum": 0}).encode()
+    with pytest.raises(DamagedChunk):
+        layout.unpack(b"ESPA" + len(head).to_bytes(4, "little") + head + bytes(body))
+
+
 def test_a_queued_writer_stores_everything_and_counts(tmp_path: Path) -> None:
     done: list[str] = []
     with ActivationStore(tmp_path / "s", write=True) as store:

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from espalier.automata.lazy.explored import LazyState
+from espalier.constraints import cache
+from espalier.constraints.base import Compiled
 from espalier.constraints.cache import CACHE_LIMIT, ConstraintBytes, ConstraintCache
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.spec import JsonSchema, Regex, Spec
@@ -95,6 +97,38 @@ def test_masks_that_are_made_later_are_counted(compiler: Compiler) -> None:
     assert compiler.cache.held().kept == one
     compiler.cache.measure()
     assert compiler.cache.held().kept > one
+
+
+def test_a_constraint_of_very_many_objects_counted_as_its_first_50_000(
+    compiler: Compiler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A schema of 7.7 MB counted as 4.9; ten times the schema would have counted as much."""
+    one = size_of_one(compiler)
+    monkeypatch.setattr(cache, "OBJECTS_EACH_TIME", 20)
+    again = ConstraintCache()
+    again.ceiling = 10**12
+    measured: list[Compiled] = []
+    size = ConstraintCache._size
+
+    def count(self: ConstraintCache, compiled: Compiled) -> tuple[int, int]:
+        measured.append(compiled)
+        return size(self, compiled)
+
+    monkeypatch.setattr(ConstraintCache, "_size", count)
+    compiler.cache = again
+    for part in (compiler.vocab, compiler.trie):
+        again.share(part)
+    compile_for(compiler, "anna", schema(0))
+    objects = size(again, measured[0])[1]
+    assert objects > 100
+    assert again.held().kept > one / 2, "all of its objects, not the first twenty"
+    for _ in range(objects // 20):
+        assert is_kept(compiler, "anna", schema(0))
+        again.get("anna", next(iter(again._owners["anna"].entries)))
+        again.measure()
+    assert len(measured) == 1, "so large a one is measured again later"
+    again.measure()
+    assert len(measured) == 2
 
 
 def test_the_last_spec_of_an_owner_is_kept_however_large_it_is(compiler: Compiler) -> None:

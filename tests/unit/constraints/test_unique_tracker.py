@@ -345,7 +345,7 @@ def test_a_member_that_is_declared_tells_objects_apart() -> None:
 @example(value={"v": ["ab", "a"], "w": "ab"}, cuts=[9])
 @example(value={"u": ["ab", "abc"], "v": [1, 2]}, cuts=[])
 def test_several_trackers_say_what_holds_for_all_of_them(value: Any, cuts: list[int]) -> None:
-    data = json.dumps(value).encode()
+    data = json.dumps(value, ensure_ascii=False).encode()
     parts = [DocumentTracker(BY_NAME), DocumentTracker((Spot(names={b"u": 1}, other=0, items=(0,)), *EVERYWHERE))]
     several = SeveralTrackers(parts)
     assert several.is_nested
@@ -382,7 +382,7 @@ def test_several_trackers_say_what_holds_for_all_of_them(value: Any, cuts: list[
 def value_end(text: bytes, in_string: bool) -> bytes | None:
     """What makes an open string or number, or a value that is about to begin, whole; None where another one is open."""
     if in_string:
-        return None if text.endswith(b"\\") else b'"'
+        return None if text[-1:] >= b"\x7f" or text.endswith(b"\\") else b'"'
     return b"1" if text[-1:] in b",[ 123456789" and not text.endswith(b": ") else None
 
 
@@ -404,7 +404,7 @@ def test_documents_in_free_text_are_followed_each_by_its_own_tracker(
     inside: dict[int, tuple[DocumentTracker, bytes]] = {}  # by length of the text
     for number, value in enumerate(values):
         trigger, document, end = documents[number % 2]
-        text = json.dumps(value).encode()
+        text = json.dumps(value, ensure_ascii=False).encode()
         data += trigger
         inside |= {len(data) + length: (document, text[:length]) for length in range(len(text))}
         data += text + end + free.encode()

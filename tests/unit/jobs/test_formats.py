@@ -27,6 +27,7 @@ from espalier.jobs.values import InputFault
 from espalier.trace.report import diagnose
 from espalier.trace.report.findings import WORDS
 from tests.examples import examples
+from tests.fuzz.parsers.target import CORPUS
 
 HAS_ARROW = importlib.util.find_spec("pyarrow") is not None
 NAMES = st.text("abcxyz", min_size=1, max_size=5)
@@ -246,6 +247,12 @@ def parquet_bomb(path: Path, rows: int, size: int) -> Path:
     column = pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), pa.array(["a" * size]))
     parquet.write_table(pa.table({"text": column}), path, compression="zstd", use_dictionary=True)
     return path
+
+
+def test_a_parquet_file_with_damaged_statistics_ended_the_process() -> None:
+    pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    with pytest.raises(InputError, match="damaged-statistics"):
+        list(read_rows(CORPUS / "rows-parquet" / "damaged-statistics.parquet"))
 
 
 def test_a_parquet_file_of_600_bytes_is_not_gigabytes_of_input(tmp_path: Path) -> None:

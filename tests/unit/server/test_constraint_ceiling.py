@@ -11,6 +11,11 @@ pytest.importorskip("fastapi")
 
 from starlette.testclient import TestClient
 
+from espalier.constraints.judging import in_this_process
+from espalier.server.apps import create_app
+from espalier.server.process import garbage
+from espalier.settings import KernelSettings
+from espalier.wiring import App
 from tests.server_app import make_app, settings
 from tests.server_process import FREE, KEYS, OTHER
 
@@ -60,3 +65,17 @@ def test_a_process_that_collects_no_garbage_counts_none(tmp_path: Path) -> None:
     config = settings(api_keys_file=str(tmp_path / "keys.toml"), constraint_bytes="150000")
     with TestClient(make_app(config=config)) as web:
         assert {ask(web, FREE, number).status_code for number in range(60)} == {200}
+
+
+def test_the_setting_is_the_ceiling_of_a_server_that_opens_its_own_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(garbage, "LOOK_SECONDS", 3600.0)  # nothing is collected meanwhile
+    (tmp_path / "keys.toml").write_text(KEYS, encoding="utf-8")
+    config = settings(model="fake", constraint_bytes="150000", api_keys_file=str(tmp_path / "keys.toml"))
+    with TestClient(create_app(config, app=App(KernelSettings()), judge=in_this_process)) as web:
+        replies = [ask(web, FREE, number) for number in range(60)]
+        assert replies[0].status_code == 200
+        assert replies[-1].status_code == 429
+        assert "where 0 MB may be held" in replies[-1].json()["error"]["message"]
+        assert ask(web, OTHER, 1000).status_code == 200

@@ -292,3 +292,26 @@ def test_after_may_name_a_trace_that_is_gone(store: Store, clock: Any) -> None:
     store.delete_trace(middle, caller="anna")
     assert [row["id"] for row in store.traces(TraceFilter(caller="anna", after=middle), limit=5)] == [old]
     assert middle >= first_id("trc", clock.now)
+
+
+def test_how_a_title_or_a_path_begins_counted_without_its_case_on_sqlite_alone(shared: Store) -> None:
+    caller = uuid.uuid4().hex
+    schema = json.loads(
+        json.dumps(TRACE["metadata"]["constraint"]).replace(
+            '"type": "object"', '"title": "Ärger_100%", "type": "object"', 1
+        )
+    )
+    named = changed(constraint=schema)
+    named["summary"]["by_path"] = {"/Name/first": {"tokens": 3, "tax_nats": 2.0, "removed_mass": 0.5}}
+    trace_id = save(shared, named, caller=caller)
+    (row,) = shared.traces(TraceFilter(caller=caller), limit=10)
+    title, path = row["title"], row["worst_path"]
+    assert (title[:5], path) == ("Ärger", "/Name/first")
+
+    def finds(**wanted: str) -> bool:
+        return [one["id"] for one in shared.traces(TraceFilter(caller=caller, **wanted), limit=10)] == [trace_id]
+
+    assert all(finds(constraint=title[:length]) for length in (1, 5, 8, len(title)))
+    assert not any(finds(constraint=text) for text in ("ärger", "ÄRGER", "ärGer_", "%", "Ärger%", "Ärger-", "_"))
+    assert all(finds(path=text) for text in ("/Name/first", "/Name"))
+    assert not any(finds(path=text) for text in ("/name", "/NAME/FIRST", "/Nam", "/Name/fir", "/Name/first/x", "/%"))

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from espalier.errors import MissingDependency, VocabError
 from espalier.tokens.raw import CHAT_ENDS, RawVocab, find_eos
 from espalier.tokens.readers import read_tokenizer
+from espalier.tokens.tekken import read_tekken
 from espalier.tokens.vocab import Vocab
 from tests.tokenizers import (
     byte_level_spec,
@@ -464,3 +465,20 @@ def test_mistrals_wrappers_are_opened() -> None:
     assert (len(vocab.tokens), vocab.eos_ids) == (32_768, [2])
     assert read_tokenizer(SimpleNamespace(instruct_tokenizer=SimpleNamespace(tokenizer=inner))).tokens == vocab.tokens
     assert read_tokenizer(path).tokens == vocab.tokens
+
+
+def test_a_tekken_file_that_names_no_end_of_a_text_was_a_value_error_of_its_library() -> None:
+    class NoEnd:
+        n_words = 3
+        special_ids = frozenset({0})
+
+        @property
+        def eos_id(self) -> int:
+            raise ValueError("Unknown control token </s>")
+
+        def id_to_piece(self, token: int) -> str:
+            return "<unk>"
+
+    with pytest.raises(VocabError, match="Unknown control token") as told:
+        read_tekken(NoEnd(), None)
+    assert "</s>" in (told.value.hint or "")

@@ -32,6 +32,8 @@ MAX_KEY = 400
 MAGIC = b"ESPA"
 _HEAD = struct.Struct("<4sI")
 _ZSTD_LEVEL = 3
+MOST_EXPANDED = 2**15
+"""Bytes that one byte of zstd can become at most: four make a block of 128 KiB."""
 
 
 class DamagedChunk(ValueError):
@@ -77,7 +79,12 @@ def unpack(chunk: bytes | memoryview) -> npt.NDArray[Any]:
     size = size_of(head["dtype"], shape)
     if head["codec"] == "zstd":
         zstd = _zstd()
+        if size > MOST_EXPANDED * len(body):
+            raise DamagedChunk(f"its shape needs {size:,} bytes, more than its {len(body):,} can hold")
         try:
+            # What the bytes say of their size is believed by the library, which then takes that memory.
+            if (stated := zstd.frame_content_size(bytes(body))) not in (size, -1):
+                raise DamagedChunk(f"its bytes hold {stated:,}, and its shape needs {size:,}")
             raw = zstd.ZstdDecompressor().decompress(bytes(body), max_output_size=size)
         except zstd.ZstdError as error:
             raise DamagedChunk(f"its bytes are no zstd: {error}") from error
