@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from benchmarks.page import compare, plots, quoted
+from benchmarks.page import badges, compare, plots, quoted
 from benchmarks.page.document import document
 from benchmarks.page.measure import IDLE_SECONDS, ROOT, measure
 from benchmarks.page.plan import PARTS
@@ -63,6 +63,7 @@ def main() -> int:
     names = plots.draw(data, images)
     (arguments.out / "benchmarks.md").write_text(document(data, names), encoding="utf-8")
     if arguments.out == DOCS:
+        (images / "badges.svg").write_text(badges.svg(badges.facts(data, ROOT)), encoding="utf-8")
         quoted.write_quotations(data, ROOT)
     print(f"written: {arguments.out / 'benchmarks.md'}")
     return 0

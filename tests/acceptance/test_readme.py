@@ -14,6 +14,7 @@ import pytest
 
 pytest.importorskip("transformers", reason="transformers is not installed")
 
+from benchmarks.page import badges
 from benchmarks.page.document import document
 from benchmarks.page.quoted import measured, quotations
 from benchmarks.page.ratios import number
@@ -75,6 +76,12 @@ def test_the_page_of_benchmarks_is_written_from_its_data() -> None:
     drawn = [name for name in ("exactness", "speed", "tax") if (IMAGES / f"bench-{name}-dark.svg").exists()]
     assert (ROOT / "docs/benchmarks.md").read_text(encoding="utf-8") == document(data, drawn)
     assert drawn == ["exactness", "speed", "tax"]
+
+
+def test_the_badges_say_what_the_project_says() -> None:
+    said = badges.facts(bench(), ROOT)
+    assert (IMAGES / "badges.svg").read_text(encoding="utf-8") == badges.svg(said), "python -m benchmarks.page --write"
+    assert list(said)[:4] == ["version", "python", "licence", "types"]
 
 
 def test_each_ratio_that_is_quoted_stands_in_the_data() -> None:
