@@ -142,5 +142,5 @@ def test_no_confirmed_trace_is_lost_by_a_kill_and_none_is_counted_twice(url: str
         with store.database.reading() as connection:
             stored = set(connection.execute(select(TRACES.c.id)).scalars())
         assert confirmed <= stored
-    print(f"{KILLS} kills: {len(confirmed):,} traces confirmed, {there:,} stored and counted once")
+    sys.stdout.write(f"{KILLS} kills: {len(confirmed):,} traces confirmed, {there:,} stored and counted once\n")
     store.close()
