@@ -16,5 +16,6 @@ FORKS.set_forkserver_preload(
         "espalier.engines.fake",
         "espalier.server.batching.executor",
         "tests.unit.activations.test_store",
+        "tests.integration.server.test_costs_survive_kill",
     ]
 )

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from espalier.automata.reasons.blame import Blame
-from espalier.trace.lazy import LazySequence
+from espalier.trace.candidates import CandidateList
 from espalier.trace.records import Candidate, StepRecord, Trace
 
 EOS_ID = 2
@@ -266,7 +266,7 @@ def alike(one: StepRecord, other: StepRecord) -> None:
 def _same(one: Any, other: Any, name: str) -> None:
     if isinstance(one, float) and isinstance(other, float):
         assert one == other or math.isclose(one, other, rel_tol=1e-6, abs_tol=1e-6), name
-    elif isinstance(one, tuple | list | LazySequence):
+    elif isinstance(one, tuple | list | CandidateList):
         assert len(one) == len(other), name
         for mine, theirs in zip(one, other, strict=True):
             _same(mine, theirs, name)

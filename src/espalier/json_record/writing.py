@@ -60,7 +60,9 @@ def _write_of(hint: Any) -> Write | None:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (types.UnionType, typing.Union):
         return _optional_write([write for member in arguments if (write := _write_of(member))])
-    if origin in (tuple, list, Sequence):
+    if origin is Sequence:
+        return _sequence_write(_list_write(_write_of(arguments[0])))
+    if origin in (tuple, list):
         return _list_write(_write_of(arguments[0]))
     if origin in (dict, Mapping):
         return _map_write(_write_of(arguments[1]))
@@ -73,6 +75,16 @@ def _write_of(hint: Any) -> Write | None:
 
 def _list_write(write: Write | None) -> Write:
     return list if write is None else lambda values: [*map(write, values)]
+
+
+def _sequence_write(write: Write) -> Write:
+    """A sequence of a class of its own may write itself, without making its items."""
+
+    def write_sequence(values: Any) -> Any:
+        own = getattr(values, "to_json", None)
+        return write(values) if own is None else own()
+
+    return write_sequence
 
 
 def _map_write(write: Write | None) -> Write:

@@ -6,6 +6,7 @@ is gone, so that rows inserted or deleted between two pages make no other row re
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -18,6 +19,7 @@ from espalier.store.ids import Ids, is_id
 
 TEXT_LIMIT = 1_000
 """The most characters of a text column, since names of models and requests come from clients."""
+_UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 
 
 class StoreRows:
@@ -33,8 +35,7 @@ class StoreRows:
 
 def column_text(value: object) -> str:
     """Text for a column: NUL and lone surrogates replaced, cut to TEXT_LIMIT."""
-    text = str(value)[:TEXT_LIMIT]
-    return "".join("\ufffd" if c == "\0" or "\ud800" <= c <= "\udfff" else c for c in text)
+    return _UNSTORABLE.sub("\ufffd", str(value)[:TEXT_LIMIT])
 
 
 def optional_text(value: object) -> str | None:

@@ -119,6 +119,7 @@ def finite(value: Any) -> float | None:
     return float(value) if value is not None and math.isfinite(value) else None
 
 
+@lru_cache(maxsize=4096)  # asked for each step of a trace
 def without_indices(path: str) -> str:
     """A JSON pointer with `*` for the index of an item, so that all items of an array have one path."""
     shown = ""

@@ -110,7 +110,14 @@ def test_remedies_are_tried_on_kept_prompts_and_written_as_patches(
     assert "put 'name' before 'mail' at /" in said
     assert said["--whitespace compact"]["differences"]["tax"]["pairs"] == 2
     assert code == int(not any(trial["helps"] for trial in tried["trials"]))
+    assert [each["how"] for each in tried["estimates"]] == [trial["how"] for trial in tried["trials"]]
+    assert all(each["answers"] == 2 for each in tried["estimates"])
     assert "put 'name' before 'mail' at /" in {edit["about"] for edit in json.loads(edits.read_text())}
+    code, text = run(capsys, "try", own, "--estimate", "--database", url)
+    assert "Estimated from 2 kept answers, without the model" in text
+    assert all(cell_len(line) <= 80 for line in text.splitlines())
+    assert re.search(r"\d+\.\d -> \d+\.\d \(\d+\.\d to \d+\.\d\), of \d+% of the tokens", text)
+    assert code in (0, 1)
 
 
 def test_nothing_is_tried_for_a_constraint_of_which_nothing_is_known(

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from espalier.store.costs import adding
+from espalier.store.costs import adding, kept
 from espalier.store.costs.answer import OTHERS
 from espalier.store.costs.bins import bin_of, middle_of
-from espalier.store.costs.report import difference, path_changes
+from espalier.store.costs.report import ConstraintCosts, difference, path_changes
 from espalier.store.costs.window import CostWindow
 from espalier.store.open import Store, open_store
 from espalier.store.retention import Limits
@@ -234,3 +234,50 @@ def test_no_interval_is_told_of_few_answers_and_never_below_one_variance() -> No
     assert difference((9, 9.0, 9.0), (100, 200.0, 400.0)).low is None
     assert difference((10, 10.0, 10.0), (10, 30.0, 90.0)) == (2.0, 2.0, 2.0)
     assert path_changes([], [], (0, 5)) == []
+
+
+def test_costs_that_are_kept_are_never_those_of_before_an_answer(
+    store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of each window, caller and model, whichever process stored the answer."""
+    clock.now = START + 2 * HOUR + 5
+    other = Store(store.database, clock=clock)
+
+    def fresh(each: CostWindow) -> list[ConstraintCosts]:
+        return Store(store.database, clock=clock).costs(each)
+
+    asked = [
+        window(4),
+        window(4, caller="anna"),
+        window(4, caller="ben"),
+        window(4, model="small"),
+        CostWindow(since=START + 3 * HOUR, until=START + 4 * HOUR),  # the answers are in the window before
+    ]
+    saved: list[Callable[[], object]] = [
+        lambda: save(other, answer()),
+        lambda: save(other, answer(model="small"), caller="ben"),
+        lambda: save(store, answer(schema=SCHEMAS[1], tax=0.0)),
+        lambda: save(other, answer(schema=None)),
+        lambda: save(other, answer(schema={"type": "array", "title": "Order"}), caller="ben"),
+    ]
+    for add in saved:
+        for each in asked:
+            store.costs(each)
+        add()
+        for each in asked:
+            assert store.costs(each) == fresh(each)
+    clock.now += 401 * 24 * HOUR
+    with monkeypatch.context() as patched:
+        patched.setattr(Store, "_read_costs", lambda *_: pytest.fail("nothing was added"))
+        assert [len(store.costs(each)) for each in asked] == [4, 3, 2, 1, 0]
+    save(other, answer())  # old hours are forgotten
+    for each in asked:
+        assert store.costs(each) == fresh(each) == []
+
+
+def test_windows_that_are_kept_are_few(store: Store, clock: Clock) -> None:
+    clock.now = START + 5
+    save(store, answer())
+    for hours in range(1, 80):
+        store.costs(window(hours))
+    assert len(store._kept_costs._windows) <= kept.MOST_WINDOWS

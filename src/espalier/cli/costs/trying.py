@@ -1,4 +1,5 @@
-"""`espalier costs try`: runs kept prompts again, as they were asked and with each remedy, and says which one helps.
+"""`espalier costs try`: runs kept prompts again, as they were asked and with each remedy, and says which one helps; and
+estimates that from kept answers.
 
 `harness/compare/` makes the edits and measures; this module reads the store and prints.
 """
@@ -10,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -24,7 +25,8 @@ from espalier.cli.trace.read import DatabaseUrl, store_at
 from espalier.constraints.spec import JsonSchema, Spec
 from espalier.engines.base import Request
 from espalier.errors import InputError, UnknownName
-from espalier.harness.compare.remedies import Trial, Variant, changed, trials_text, try_variants
+from espalier.harness.compare.estimating import estimate_lines, estimated
+from espalier.harness.compare.remedies import How, Trial, Variant, changed, trials_text, try_variants
 from espalier.harness.compare.schema_edits import SchemaEdit, WantedAt, patches, schema_edits
 from espalier.sampling.config import SamplingConfig
 from espalier.store.costs.report import PathWindow
@@ -56,29 +58,54 @@ def try_command(
         typer.Option(help="Write the edits as JSON: RFC 6902 patches, whole schemas for orders.", metavar="FILE"),
     ] = None,
     database: DatabaseUrl = None,
+    estimate: Annotated[bool, typer.Option("--estimate", help="Only estimate, without a model.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
     model: Model = None,
     engine: EngineFlags,
 ) -> None:
     """Run kept prompts of a schema again, each as asked and with every remedy: the whitespace, and edits of the schema
-    that the tokens which the model wanted speak for. Pairs share prompt and seed. Exit code 0: one helps; 1: none."""
+    that the tokens which the model wanted speak for. Pairs share prompt and seed. First each is estimated from the
+    steps of the kept answers. Exit code 0: one helps; 1: none."""
     window = window_of(WindowFlags(since=since))
     with store_at(database) as store:
         schema = _schema_of(store, fingerprint)
         edits = schema_edits(schema.schema, _wanted(store.cost_paths(window, fingerprint)))[:MOST_EDITS]
         traces = _kept(store, TraceFilter(constraint=fingerprint, since=window.since), count)
-    asked = [_request(trace, schema) for trace in traces]
-    with load(model, engine, build_app()) as loaded, counting("runs") as progress:
-        trials = try_variants(asked, list(_variants(schema, edits, asked)), run=loaded.run, seeds=1, progress=progress)
+    changes = list(_changes(schema, edits))
+    estimates = [(change, estimated(traces, schema, change.constraint)) for change in changes]
+    trials: Sequence[Trial] = ()
+    if not as_json:
+        for line in estimate_lines([(change.said("cli"), own) for change, own in estimates]) if changes else ():
+            output.data(line)
+    if not estimate:
+        asked = [_request(trace, schema) for trace in traces]
+        variants = [Variant(each.remedy, each.said, partial(_with, each.constraint, asked)) for each in changes]
+        with load(model, engine, build_app()) as loaded, counting("runs") as progress:
+            trials = try_variants(asked, variants, run=loaded.run, seeds=1, progress=progress)
     if patch is not None:
         write_text(Path(patch), json.dumps(list(patches(edits)), ensure_ascii=False, indent=2) + "\n")
         output.note(f"edits: {patch}")
     if as_json:
-        output.data_json({"prompts": len(asked), "trials": [trial.to_json("cli") for trial in trials]})
-    else:
-        for line in _lines(trials, prompts=len(asked)):
+        said = [
+            {"action": change.remedy.action, "how": change.said("cli"), **own.to_json()} for change, own in estimates
+        ]
+        shown = {"prompts": len(traces), "estimates": said, "trials": [trial.to_json("cli") for trial in trials]}
+        output.data_json(shown)
+    elif not changes:
+        output.data("Nothing to try: what the model wanted speaks for no edit of the schema.")
+    elif not estimate:
+        for line in _lines(trials, prompts=len(traces)):
             output.data(line)
-    raise typer.Exit(0 if any(trial.helps for trial in trials) else 1)
+    helps = [own.is_lower for _, own in estimates] if estimate else [trial.helps for trial in trials]
+    raise typer.Exit(0 if any(helps) else 1)
+
+
+class Change(NamedTuple):
+    """A remedy and the constraint that it makes. said: what it changes, in the words of an edge."""
+
+    remedy: Remedy
+    said: How
+    constraint: Spec
 
 
 def _schema_of(store: Store, fingerprint: str) -> JsonSchema:
@@ -132,15 +159,14 @@ def _request(trace: Trace, schema: JsonSchema) -> Request:
     return Request(prompt=trace.prompt, raw=True, constraint=schema, sampling=config, trace="summary")
 
 
-def _variants(schema: JsonSchema, edits: Sequence[SchemaEdit], asked: Sequence[Request]) -> Iterator[Variant]:
+def _changes(schema: JsonSchema, edits: Sequence[SchemaEdit]) -> Iterator[Change]:
     for remedy in (BOUNDED_WHITESPACE, NATURAL_LAYOUT):
         plan = changed(remedy, {"constraint": schema})
         if plan is not None and plan[1]["constraint"] != schema:
-            yield Variant(remedy, plan[0], partial(_with, plan[1]["constraint"], asked))
+            yield Change(remedy, plan[0], plan[1]["constraint"])
     for edit in edits:
-        own = Spec.from_json(schema.to_json() | {"schema": edit.schema})
         remedy = Remedy(action=edit.action, about=edit.about)
-        yield Variant(remedy, remedy.said, partial(_with, own, asked))
+        yield Change(remedy, remedy.said, Spec.from_json(schema.to_json() | {"schema": edit.schema}))
 
 
 def _with(constraint: Spec, asked: Sequence[Request]) -> list[Request]:
@@ -148,8 +174,5 @@ def _with(constraint: Spec, asked: Sequence[Request]) -> list[Request]:
 
 
 def _lines(trials: Sequence[Trial], *, prompts: int) -> Iterator[str]:
-    if not trials:
-        yield "Nothing to try: what the model wanted speaks for no edit of the schema."
-        return
     yield f"Tried on {prompts} kept prompts."
     yield from list(trials_text(trials, seeds=1))[1:]

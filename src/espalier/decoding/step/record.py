@@ -18,6 +18,7 @@ from espalier.decoding.step.allowed import NEG_INF, permitted
 from espalier.decoding.step.stages import CONSTRAINT, PADDING, Stages, banned_by, shares
 from espalier.sampling.chain import Chain
 from espalier.sampling.draw import DrawnToken
+from espalier.sampling.fast.program import new_tuple
 from espalier.sampling.filters import FilterContext
 from espalier.tokens.mask import Logits, Mask
 from espalier.tokens.vocab import Vocab
@@ -124,7 +125,7 @@ class RowRecords:
             self._step,
             self._stages.candidate(*taken),
             None if rejected is None else self._stages.candidate(*rejected),
-            numbers._replace(logprob=float(self._raw[taken.token]) - numbers.measures.log_total),
+            new_tuple(StepNumbers, (*numbers[:4], float(self._raw[taken.token]) - numbers.measures.log_total)),
             vocab=self._vocab,
             questions=self._questions,
             lists=self._lists,

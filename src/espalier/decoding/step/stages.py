@@ -6,9 +6,8 @@ It knows neither how a token is drawn nor what a matcher is: it gets logits, an 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,11 +20,10 @@ from espalier.sampling.fast.candidates import kernels, leaders
 from espalier.tokens import mask as masks
 from espalier.tokens.mask import Logits, Mask
 from espalier.tokens.vocab import Vocab
-from espalier.trace.lazy import LazySequence
+from espalier.trace.candidates import CandidateList, CandidateRows
 from espalier.trace.measure import Measures, plain, removed_by
 from espalier.trace.records import Candidate
 
-Candidates: TypeAlias = tuple[Candidate, ...]
 CONSTRAINT, PADDING = "constraint", "padding"
 """Names in `removed_by`: of a constraint without members, and of ids past the tokenizer's last."""
 SHORT = 8192
@@ -99,23 +97,24 @@ class Stages:
         return candidate_of(self._vocab, token, prob, logit, allowed=allowed)
 
     def wanted(self) -> Sequence[Candidate]:
-        if self._is_short():
-            return LazySequence(partial(_make_candidates, partial(self._list_top, None)))
-        return LazySequence(self._list_top(None))
+        return self._listed(None)
 
     def allowed(self) -> Sequence[Candidate]:
-        if self._allowed is None:
-            return self.wanted()
-        if self._is_short():
-            return LazySequence(partial(_make_candidates, partial(self._list_top, self._allowed)))
-        return LazySequence(self._list_top(self._allowed))
+        return self._listed(self._allowed)
 
     def sampled(self, drawn: DrawnToken) -> Sequence[Candidate]:
         """The distribution that was drawn from. A kept token that it does not hold is left out."""
         if drawn.ids.size <= FEW and self._is_short():
             ids, probs, logits = drawn.ids.copy(), drawn.probs.copy(), drawn.logits.copy()  # (n,) each
-            return LazySequence(partial(_make_candidates, partial(self._list_drawn, ids, probs, logits)))
-        return LazySequence(self._list_drawn(drawn.ids, drawn.probs, drawn.logits))
+            return CandidateList(self._vocab, partial(_at_once, partial(self._list_drawn, ids, probs, logits)))
+        return CandidateList(self._vocab, self._list_drawn(drawn.ids, drawn.probs, drawn.logits))
+
+    def _listed(self, allowed: NDArray[np.bool_] | None) -> Sequence[Candidate]:
+        """allowed: None for the list before the mask."""
+        if self._is_short():
+            own = None if allowed is None else self._allowed  # the copy
+            return CandidateList(self._vocab, partial(_at_once, partial(self._list_top, own)))
+        return CandidateList(self._vocab, self._list_top(allowed))
 
     def _is_short(self) -> bool:
         """Whether the row is short enough to be copied; if so, copies the rows."""
@@ -124,7 +123,7 @@ class Stages:
             self._allowed = None if self._allowed is None else self._allowed.copy()
         return self._is_mine
 
-    def _list_top(self, allowed: NDArray[np.bool_] | None) -> Callable[[], Candidates]:
+    def _list_top(self, allowed: NDArray[np.bool_] | None) -> Callable[[], CandidateRows]:
         """allowed: None for the list before the mask. The returned function does not refer to the rows."""
         log_sum = self._numbers.log_total if allowed is None else self._numbers.log_allowed
         ids = top(self._raw, self._k, allowed)
@@ -133,17 +132,17 @@ class Stages:
         if more:
             ids = np.append(ids, more)
         flags = None if self._allowed is None else self._allowed[ids]
-        return partial(_weigh_logits, self._vocab, ids, self._raw[ids], log_sum, flags)
+        return partial(_weigh_logits, ids, self._raw[ids], log_sum, flags)
 
     def _list_drawn(
         self, ids: NDArray[np.intp], probs: NDArray[np.float64], logits: NDArray[np.float32]
-    ) -> Callable[[], Candidates]:
+    ) -> Callable[[], CandidateRows]:
         """ids: ascending."""
         order = top(probs, self._k).tolist()
         positions = ((int(np.searchsorted(ids, token)), token) for token in dict.fromkeys(self._kept))
         order += [at for at, token in positions if at not in order and at < ids.size and ids[at] == token]
         flags = None if self._allowed is None else self._allowed[ids[order]]
-        return partial(_candidates, self._vocab, ids[order], probs[order], logits[order], flags)
+        return partial(_rows, ids[order], probs[order], logits[order], flags)
 
 
 def candidate_of(vocab: Vocab, token: int, prob: float, logit: float, *, allowed: bool) -> Candidate:
@@ -158,39 +157,31 @@ def candidate_of(vocab: Vocab, token: int, prob: float, logit: float, *, allowed
     )
 
 
-def _make_candidates(find: Callable[[], Callable[[], Candidates]]) -> Candidates:
-    """The candidates of `find`, made at once."""
+def _at_once(find: Callable[[], Callable[[], CandidateRows]]) -> CandidateRows:
+    """The rows of what `find` returns."""
     return find()()
 
 
 def _weigh_logits(
-    vocab: Vocab, ids: NDArray[np.intp], logits: NDArray[np.float32], log_sum: float, allowed: NDArray[np.bool_] | None
-) -> Candidates:
+    ids: NDArray[np.intp], logits: NDArray[np.float32], log_sum: float, allowed: NDArray[np.bool_] | None
+) -> CandidateRows:
     """Candidates with the probabilities of their logits."""
-    probs = [math.exp(logit - log_sum) for logit in logits.tolist()]
-    return _candidates(vocab, ids, probs, logits, allowed)
+    values = logits.tolist()
+    return _in_lists(ids, [math.exp(logit - log_sum) for logit in values], values, allowed)
 
 
-def _candidates(
-    vocab: Vocab,
-    ids: NDArray[np.intp],
-    probs: Iterable[float],
-    logits: NDArray[np.float32],
-    allowed: NDArray[np.bool_] | None,
-) -> Candidates:
+def _rows(
+    ids: NDArray[np.intp], probs: NDArray[np.float64], logits: NDArray[np.float32], allowed: NDArray[np.bool_] | None
+) -> CandidateRows:
     """`(n,)` each; allowed: None for all of them."""
-    flags = [True] * len(ids) if allowed is None else allowed.tolist()
-    return tuple(
-        Candidate(
-            id=token,
-            text=vocab.text_of(token),
-            bytes=vocab.bytes_of(token),
-            prob=float(prob),
-            logit=logit if math.isfinite(logit) else None,
-            allowed=flag,
-        )
-        for token, prob, logit, flag in zip(ids.tolist(), probs, logits.tolist(), flags, strict=True)
-    )
+    return _in_lists(ids, probs.tolist(), logits.tolist(), allowed)
+
+
+def _in_lists(
+    ids: NDArray[np.intp], probs: list[float], logits: list[float], allowed: NDArray[np.bool_] | None
+) -> CandidateRows:
+    shown = [logit if math.isfinite(logit) else None for logit in logits]
+    return CandidateRows(ids.tolist(), probs, shown, None if allowed is None else allowed.tolist())
 
 
 def top(values: NDArray[np.floating], k: int, allowed: NDArray[np.bool_] | None = None) -> NDArray[np.intp]:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import ColumnElement, Table, func, select
 
 from espalier.store import rows
 from espalier.store.costs.answer import NAME
+from espalier.store.costs.kept import KeptCosts
 from espalier.store.costs.report import ConstraintCosts, ConstraintWindow, PathWindow, Point, WantedRow
 from espalier.store.costs.tables import CONSTRAINTS, COST_SUMS, PATH_SUMS, SUMMED, TAX_BINS, WANTED
 from espalier.store.costs.window import DAY, HOUR, CostWindow
+from espalier.store.db import Database
 
 HASH, SHOWN = "hash:", {"model": 40, "template": 8}
 """Before the hash of a template; characters of each that stand on a trend."""
@@ -25,8 +28,15 @@ MOST_WANTED = 5
 class CostRows(rows.StoreRows):
     """The sums of all processes on one database."""
 
+    def __init__(self, database: Database, *, clock: Callable[[], float] = time.time) -> None:
+        super().__init__(database, clock=clock)
+        self._kept_costs = KeptCosts(database)
+
     def costs(self, window: CostWindow) -> list[ConstraintCosts]:
         """The costs of each constraint in a window, that with the greatest tax first; free text has no fingerprint."""
+        return self._kept_costs.costs(window, lambda: self._read_costs(window))
+
+    def _read_costs(self, window: CostWindow) -> list[ConstraintCosts]:
         now, past = self.cost_windows(window, has_bins=True), self.cost_windows(window.before)
         known = self._constraints(window)
         trends = self._trends(window)
