@@ -19,17 +19,17 @@ SEED = 2
 
 def texts(model: str, requests: list[dict[str, Any]]) -> list[str]:
     """In float32, without a penalty, as vLLM samples by default."""
-    app, found = build_app(), []
+    app, written = build_app(), []
     with espalier.load(model, dtype="float32") as engine:
-        for one in requests:
-            constraint = read_asked({"espalier": one["asked"]}, app)
+        for request in requests:
+            constraint = read_asked({"espalier": request["asked"]}, app)
             assert constraint is not None
-            most = one["params"]["max_tokens"]
+            most = request["params"]["max_tokens"]
             result = engine.generate(
-                one["prompt"], constraint.spec, raw=True, temperature=0, repetition_penalty=1.0, max_tokens=most
+                request["prompt"], constraint.spec, raw=True, temperature=0, repetition_penalty=1.0, max_tokens=most
             )
-            found.append(result.text)
-    return found
+            written.append(result.text)
+    return written
 
 
 if __name__ == "__main__":
