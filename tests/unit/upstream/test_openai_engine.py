@@ -255,21 +255,6 @@ def test_a_call_whose_arguments_are_no_object_is_asked_for_again():
     assert [call.parsed for call in result.tool_calls] == [{"city": "a"}]
 
 
-@pytest.mark.parametrize(
-    ("stated", "sent"),
-    [
-        ({}, {"type": "object"}),
-        ({"properties": {"city": {}}}, {"type": "object", "properties": {"city": {}}}),
-        ({"type": ["object", "null"]}, {"type": "object"}),
-        ({"type": "object", "minProperties": 1}, {"type": "object", "minProperties": 1}),
-    ],
-)
-def test_a_server_is_told_that_arguments_are_an_object(stated, sent):
-    with engine_where(lambda body: calls(piece(0, "{}", "f"))) as (engine, server):
-        engine.generate("hello", tools=[{"name": "f", "parameters": stated}], trace="off")
-    assert server.asked[-1].body["tools"][0]["function"]["parameters"] == sent
-
-
 OSLO, ROME = '{"city": "Oslo"}', '{"city": "Rome"}'
 NAME = "get_weather"
 PIECES: dict[str, list[dict[str, Any]]] = {

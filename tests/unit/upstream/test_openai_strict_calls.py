@@ -23,3 +23,18 @@ def test_vllm_is_asked_to_hold_calls_that_must_come_to_their_schema(owner, choic
     with engine_where(lambda body: said, owner=owner) as (engine, server):
         engine.generate("hello", tools=[{**WEATHER, **stated}], tool_choice=choice, trace="off")
     assert server.asked[-1].body["tools"][0]["function"].get("strict") is sent
+
+
+@pytest.mark.parametrize(
+    ("stated", "sent"),
+    [
+        ({}, {"type": "object"}),
+        ({"properties": {"city": {}}}, {"type": "object", "properties": {"city": {}}}),
+        ({"type": ["object", "null"]}, {"type": "object"}),
+        ({"type": "object", "minProperties": 1}, {"type": "object", "minProperties": 1}),
+    ],
+)
+def test_a_server_is_told_that_arguments_are_an_object(stated, sent):
+    with engine_where(lambda body: calls(piece(0, "{}", "f"))) as (engine, server):
+        engine.generate("hello", tools=[{"name": "f", "parameters": stated}], trace="off")
+    assert server.asked[-1].body["tools"][0]["function"]["parameters"] == sent
