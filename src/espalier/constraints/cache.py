@@ -78,6 +78,7 @@ class ConstraintCache:
         self._pinned: dict[str, Compiled] = {}
         self._garbage: Counter[str] = Counter()
         self._lock = threading.Lock()
+        self.most_of_owner, self.most_of_all = CACHE_LIMIT, CACHE_LIMIT_OF_ALL
         self.ceiling: int | None = None
         """Bytes of what is kept and of garbage together; None measures nothing and refuses nobody."""
 
@@ -119,9 +120,9 @@ class ConstraintCache:
             owned = self._owners.setdefault(owner, _OwnerEntries())
             owned.entries[key] = _Entry(compiled, size, objects // OBJECTS_EACH_TIME)
             owned.entries.move_to_end(key)
-            if len(owned.entries) > CACHE_LIMIT:
+            if len(owned.entries) > self.most_of_owner:
                 self._drop(owner)
-            if sum(len(each.entries) for each in self._owners.values()) > CACHE_LIMIT_OF_ALL:
+            if sum(len(each.entries) for each in self._owners.values()) > self.most_of_all:
                 self._drop(max(self._owners, key=lambda name: len(self._owners[name].entries)))
             self._lower()
 

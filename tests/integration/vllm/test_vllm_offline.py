@@ -15,12 +15,14 @@ import pytest
 
 pytest.importorskip("torch", reason="torch is not installed")
 
-import espalier
+import transformers
+
 from espalier.integrations.asked import read_asked
 from espalier.tokens import mask as masks
 from espalier.tokens.vocab import Vocab
 from espalier.wiring import build_app, demo_model
 from tests.vllm.environment import run
+from tests.vllm.own import SEED, texts
 from tests.vllm.requests import MIXED, mixed, verdict
 
 SECONDS = 900
@@ -59,7 +61,7 @@ def traced() -> list[dict[str, Any]]:
 
 ROUNDS: dict[str, list[dict[str, Any]]] = {
     "mixed": mixed(200, seed=1, long=True),
-    "greedy": mixed(len(MIXED), seed=2, greedy=True),
+    "greedy": mixed(len(MIXED), seed=SEED, greedy=True),
     "traced": traced(),
     "several": [{"kind": "choice", "prompt": "a", "params": {"n": 5, "max_tokens": 60}, "asked": MIXED["choice"][0]}],
     **{
@@ -106,20 +108,16 @@ def test_requests_were_preempted_and_prompts_shared_their_beginnings(ran: dict[s
 
 
 def test_greedy_texts_are_those_of_our_own_engine(ran: dict[str, Any]) -> None:
-    app = build_app()
-    with espalier.load(str(demo_model()), dtype="float32") as engine:
-        for one, output in outputs(ran, "greedy"):
-            constraint = read_asked({"espalier": one["asked"]}, app)
-            assert constraint is not None
-            own = engine.generate(
-                one["prompt"],
-                constraint.spec,
-                raw=True,
-                temperature=0,
-                repetition_penalty=1.0,
-                max_tokens=one["params"]["max_tokens"],
-            )
-            assert output["text"] == own.text, one["kind"]
+    told = outputs(ran, "greedy")
+    assert [output["text"] for _, output in told] == texts(str(demo_model()), [one for one, _ in told])
+
+
+def test_our_own_engine_writes_the_same_with_the_transformers_that_vllm_takes() -> None:
+    ended = run("-m", "tests.vllm.own", str(demo_model()), seconds=SECONDS)
+    assert ended.returncode == 0, ended.stderr[-2000:]
+    told = json.loads(ended.stdout.splitlines()[-1])
+    assert told["transformers"] != transformers.__version__
+    assert told["texts"] == texts(str(demo_model()), mixed(len(MIXED), seed=SEED, greedy=True))
 
 
 def test_the_tax_of_every_step_is_that_of_the_raw_logits(ran: dict[str, Any]) -> None:

@@ -35,7 +35,10 @@ ARGUMENTS = (
     "--block-size=32",
     "--max-num-seqs=64",
     "--logits-processors=espalier.integrations.vllm:ConstraintProcessor",
-    "--middleware=espalier.integrations.vllm.http.ConstraintGuard",
+    "--middleware=espalier.integrations.vllm.http.StockConstraints",
+    '--additional-config={"espalier": {"reporter": "tests.vllm.reports:write"}}',
+    "--enable-auto-tool-choice",
+    "--tool-call-parser=hermes",
     "--host=127.0.0.1",
 )
 
@@ -48,12 +51,23 @@ def free_port() -> int:
 
 
 @pytest.fixture(scope="module")
-def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+def reports(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file of steps that requests with a report append to."""
+    return tmp_path_factory.mktemp("vllm") / "steps.jsonl"
+
+
+@pytest.fixture(scope="module")
+def port(reports: Path) -> Iterator[int]:
     """vLLM's server. It says that it listens on its log, which ends where it cannot start."""
     number = free_port()
     command = [installed(), "-m", "vllm.entrypoints.openai.api_server", f"--model={demo_model()}", f"--port={number}"]
     process = subprocess.Popen(
-        [*command, *ARGUMENTS], env=variables({}), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        [*command, *ARGUMENTS],
+        env=variables({"STEP_REPORTS": str(reports)}),
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     )
     try:
         assert process.stdout is not None
@@ -120,12 +134,43 @@ def test_200_at_once_with_20_that_leave_are_each_held_by_their_own_constraint(po
 
 
 def test_vllms_own_structured_outputs_run_beside_ours(port: int) -> None:
-    own = {"model": "demo", "prompt": "Say", "max_tokens": 30, "structured_outputs": {"choice": ["left", "right"]}}
+    choice = {"choice": ["left", "right"], "disable_any_whitespace": True}  # an option that is vLLM's alone
+    own = {"model": "demo", "prompt": "Say", "max_tokens": 30, "structured_outputs": choice}
     with ThreadPoolExecutor(12) as pool:
         ours = [pool.submit(said, port, one) for one in mixed(len(MIXED), seed=13)]
         theirs = [pool.submit(post, port, own) for _ in range(4)]
         assert not any(one.result() for one in ours)
         assert {one.result()[1]["choices"][0]["text"] for one in theirs} <= {"left", "right"}
+
+
+def test_what_stock_clients_ask_for_is_ours_with_a_report(port: int, reports: Path) -> None:
+    """A schema with a keyword that vLLM's own backends leave out: pairs that differ."""
+    schema = {"type": "array", "items": {"enum": [1, 2]}, "minItems": 2, "maxItems": 2, "uniqueItems": True}
+    form = {"type": "json_schema", "json_schema": {"name": "pair", "schema": schema}}
+    messages = [{"role": "user", "content": "Two numbers"}]
+    body = {"model": "demo", "messages": messages, "response_format": form, "max_tokens": 60, "n": 8}
+    status, reply = post(port, body, "/v1/chat/completions")
+    assert status == 200, reply
+    found = [json.loads(one["message"]["content"]) for one in reply["choices"]]
+    assert all(sorted(one) == [1, 2] for one in found), found
+    steps = [json.loads(line) for line in reports.read_text("utf-8").splitlines()]
+    assert any(step["tax_nats"] > 0 for step in steps)
+
+
+TOOL = {"name": "f", "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}}
+
+
+@pytest.mark.parametrize("choice", ["required", "f"])
+def test_calls_that_must_come_are_calls_when_vllm_is_behind_us(port: int, choice: str) -> None:
+    with espalier.load(url=f"http://127.0.0.1:{port}") as engine:
+        results = [
+            engine.generate("Call f", tools=[TOOL], tool_choice=choice, trace="off", seed=seed, max_tokens=60)
+            for seed in range(4)
+        ]
+    for result in results:
+        assert result.verdict is not None
+        assert result.verdict.valid, result
+        assert [call.name for call in result.tool_calls] == ["f"] * len(result.tool_calls)
 
 
 def test_several_outputs_of_a_chat_are_each_held(port: int) -> None:

@@ -207,11 +207,7 @@ def test_the_choice_of_tools_is_sent(choice, sent):
 
 @pytest.mark.parametrize(
     "said",
-    [
-        calls(piece(0, '{"town": 1}', "get_weather")),
-        calls(piece(0, "{}", "rm")),
-        says("no call at all"),
-    ],
+    [calls(piece(0, '{"town": 1}', "get_weather")), calls(piece(0, "{}", "rm")), says("no call at all")],
     ids=["arguments", "unknown tool", "none"],
 )
 def test_a_call_that_breaks_what_was_asked_is_judged_invalid_and_never_dropped(said):
@@ -257,21 +253,6 @@ def test_a_call_whose_arguments_are_no_object_is_asked_for_again():
     with engine_where(lambda body: next(answers), repair=1) as (engine, _):
         result = engine.generate("hello", tools=[WEATHER], tool_choice="required", trace="off")
     assert [call.parsed for call in result.tool_calls] == [{"city": "a"}]
-
-
-@pytest.mark.parametrize(
-    ("stated", "sent"),
-    [
-        ({}, {"type": "object"}),
-        ({"properties": {"city": {}}}, {"type": "object", "properties": {"city": {}}}),
-        ({"type": ["object", "null"]}, {"type": "object"}),
-        ({"type": "object", "minProperties": 1}, {"type": "object", "minProperties": 1}),
-    ],
-)
-def test_a_server_is_told_that_arguments_are_an_object(stated, sent):
-    with engine_where(lambda body: calls(piece(0, "{}", "f"))) as (engine, server):
-        engine.generate("hello", tools=[{"name": "f", "parameters": stated}], trace="off")
-    assert server.asked[-1].body["tools"][0]["function"]["parameters"] == sent
 
 
 OSLO, ROME = '{"city": "Oslo"}', '{"city": "Rome"}'
@@ -504,21 +485,3 @@ def test_with_repair_a_constraint_that_is_wrong_is_told_before_anything_is_sent(
         with pytest.raises(espalier.EspalierError, match="nothing"):
             engine.generate("hello", constraint=Gbnf("root ::= nothing"), trace="off")
         assert [one.path for one in server.asked] == ["/v1/models"]
-
-
-@pytest.mark.parametrize(
-    ("owner", "choice", "stated", "sent"),
-    [
-        ("vllm", "required", {}, True),
-        ("vllm", "get_weather", {}, True),
-        ("vllm", "required", {"strict": False}, False),
-        ("vllm", "auto", {}, None),
-        ("espalier", "required", {}, None),
-        ("someone", "required", {}, None),
-    ],
-)
-def test_vllm_is_asked_to_hold_calls_that_must_come_to_their_schema(owner, choice, stated, sent):
-    said = calls(piece(0, '{"city": "a"}', "get_weather"))
-    with engine_where(lambda body: said, owner=owner) as (engine, server):
-        engine.generate("hello", tools=[{**WEATHER, **stated}], tool_choice=choice, trace="off")
-    assert server.asked[-1].body["tools"][0]["function"].get("strict") is sent

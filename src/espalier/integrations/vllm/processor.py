@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 
 import torch
 
+from espalier.constraints.compiler import Compiler
 from espalier.errors import EspalierError, MissingDependency, VocabError
 from espalier.integrations.asked import read_asked
 from espalier.integrations.vllm.checks import check_config, check_params
@@ -44,9 +45,26 @@ except ModuleNotFoundError:  # a vLLM with one model runner
         """Stands where there is no second runner."""
 
 
+CONSTRAINTS_KEPT = 256
+"""Compiled constraints that are found again, least recently used dropped."""
+
+
 @cache
 def _app() -> App:
     return build_app()
+
+
+@cache
+def _over_bytes() -> Compiler:
+    """Of requests that are checked where the engine's vocabulary is not known. One for the process: to make a
+    vocabulary takes longer than to find a constraint that was compiled before."""
+    return _kept(_app().compiler(Vocab.bytes()))
+
+
+def _kept(compiler: Compiler) -> Compiler:
+    """The compiler, which keeps more constraints than one of a server's: all requests here have one owner."""
+    compiler.cache.most_of_owner = compiler.cache.most_of_all = CONSTRAINTS_KEPT
+    return compiler
 
 
 class ConstraintProcessor(LogitsProcessor, LogitsProcessorV2):
@@ -67,7 +85,7 @@ class ConstraintProcessor(LogitsProcessor, LogitsProcessorV2):
                 return
             check_params(sampling_params, report=constraint.report)
             with suppress(VocabError):  # a token that the grammar names: the engine's vocabulary decides
-                _app().compiler(Vocab.bytes()).compile(constraint.spec).matcher().mask()
+                _over_bytes().compile(constraint.spec).matcher().mask()
         except EspalierError as error:
             raise ValueError(f"espalier: {error}") from error
 
@@ -80,7 +98,7 @@ class ConstraintProcessor(LogitsProcessor, LogitsProcessorV2):
         pin = device.type == "cuda" and (not is_first or bool(is_pin_memory))
         masker = RowMasker(
             _app(),
-            _app().compiler(self.vocab_of(vllm_config)),
+            _kept(_app().compiler(self.vocab_of(vllm_config))),
             report=reporter_of(vllm_config, type(self).reporter),
             pin=pin,
         )

@@ -44,9 +44,9 @@ def with_ours(asked: Mapping[str, Any], *, name: str = "") -> dict[str, Any] | N
     if asked.get("tools") and asked.get("tool_choice", "auto") not in ("auto", "none", None):
         return None
     stated = _stated(asked.get(FORMAT)), _given(asked.get(OUTPUTS))
-    if None in stated or len(found := [one for one in stated if one]) != 1:
+    if None in stated or all(stated) or not any(stated):
         return None
-    (kind, value), *others = (found[0] or {}).items()
+    (kind, value), *others = (stated[0] or stated[1] or {}).items()
     if others or kind not in KINDS or value is None or value is False:
         return None  # several at once are vLLM's to refuse
     ours: dict[str, Any] = KINDS[kind](value)

@@ -66,8 +66,8 @@ class TurnText:
         return tuple(notes)
 
     def feed(self, chunk: Chunk) -> str:
-        """More of the text. Raises UpstreamError for calls that were not offered, calls out of order, and arguments that
-        are no object."""
+        """More of the text. Raises UpstreamError for calls that were not offered, calls out of order, and a call whose
+        arguments are no object."""
         texts = []
         if chunk.reasoning:
             if self._markers is None:
