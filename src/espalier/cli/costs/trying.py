@@ -100,7 +100,7 @@ def try_command(
     raise typer.Exit(0 if any(helps) else 1)
 
 
-class Change(NamedTuple):
+class ChangedSchema(NamedTuple):
     """A remedy and the constraint that it makes. said: what it changes, in the words of an edge."""
 
     remedy: Remedy
@@ -159,14 +159,14 @@ def _request(trace: Trace, schema: JsonSchema) -> Request:
     return Request(prompt=trace.prompt, raw=True, constraint=schema, sampling=config, trace="summary")
 
 
-def _changes(schema: JsonSchema, edits: Sequence[SchemaEdit]) -> Iterator[Change]:
+def _changes(schema: JsonSchema, edits: Sequence[SchemaEdit]) -> Iterator[ChangedSchema]:
     for remedy in (BOUNDED_WHITESPACE, NATURAL_LAYOUT):
         plan = changed(remedy, {"constraint": schema})
         if plan is not None and plan[1]["constraint"] != schema:
-            yield Change(remedy, plan[0], plan[1]["constraint"])
+            yield ChangedSchema(remedy, plan[0], plan[1]["constraint"])
     for edit in edits:
         remedy = Remedy(action=edit.action, about=edit.about)
-        yield Change(remedy, remedy.said, Spec.from_json(schema.to_json() | {"schema": edit.schema}))
+        yield ChangedSchema(remedy, remedy.said, Spec.from_json(schema.to_json() | {"schema": edit.schema}))
 
 
 def _with(constraint: Spec, asked: Sequence[Request]) -> list[Request]:

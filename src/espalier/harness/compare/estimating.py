@@ -44,7 +44,7 @@ class StepEstimate(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Estimate:
+class TaxEstimate:
     """What a constraint would have cost over kept answers. steps: that are estimated, of `all_steps`. was, estimate,
     low, high: their tax in nats, summed over the answers."""
 
@@ -78,7 +78,7 @@ def has_steps(trace: Trace) -> bool:
     return trace.level in LISTED and any(step.pre_masking for step in trace.steps)
 
 
-def estimated(traces: Iterable[Trace], asked: Spec, other: Spec) -> Estimate:
+def estimated(traces: Iterable[Trace], asked: Spec, other: Spec) -> TaxEstimate:
     """What `other` would have cost where `asked` was the constraint. Raises what compiling them raises."""
     compiler = Compiler(Vocab.bytes())
     constraints = [compiler.compile(spec) for spec in (asked, other)]
@@ -89,7 +89,7 @@ def estimated(traces: Iterable[Trace], asked: Spec, other: Spec) -> Estimate:
         own, changed = (constraint.matcher(before=before) for constraint in constraints)
         rows += list(_steps(trace, own, changed))
     sums = [math.fsum(column) for column in zip(*rows, strict=True)] if rows else [0.0] * 4
-    return Estimate(
+    return TaxEstimate(
         answers=len(kept),
         steps=len(rows),
         all_steps=sum(len(trace.steps) for trace in kept),
@@ -160,7 +160,7 @@ def _reads(matcher: Matcher, data: bytes, *, is_end: bool) -> bool | None:
     return read == len(data)
 
 
-def estimate_lines(estimates: Sequence[tuple[str, Estimate]]) -> Iterator[str]:
+def estimate_lines(estimates: Sequence[tuple[str, TaxEstimate]]) -> Iterator[str]:
     """For a terminal. estimates: what each changes, in words."""
     answers = max((estimate.answers for _, estimate in estimates), default=0)
     if not answers:
