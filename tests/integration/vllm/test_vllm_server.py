@@ -163,14 +163,11 @@ TOOL = {"name": "f", "parameters": {"type": "object", "properties": {"a": {"type
 @pytest.mark.parametrize("choice", ["required", "f"])
 def test_calls_that_must_come_are_calls_when_vllm_is_behind_us(port: int, choice: str) -> None:
     with espalier.load(url=f"http://127.0.0.1:{port}") as engine:
-        results = [
-            engine.generate("Call f", tools=[TOOL], tool_choice=choice, trace="off", seed=seed, max_tokens=60)
-            for seed in range(4)
-        ]
-    for result in results:
-        assert result.verdict is not None
-        assert result.verdict.valid, result
-        assert [call.name for call in result.tool_calls] == ["f"] * len(result.tool_calls)
+        result = engine.generate("Call f", tools=[TOOL], tool_choice=choice, trace="off", temperature=0, max_tokens=90)
+    assert result.verdict is not None
+    assert result.verdict.valid, result
+    assert {call.name for call in result.tool_calls} == {"f"}
+    assert all(isinstance(call.parsed["a"], int) for call in result.tool_calls)
 
 
 def test_several_outputs_of_a_chat_are_each_held(port: int) -> None:
