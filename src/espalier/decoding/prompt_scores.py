@@ -22,12 +22,14 @@ MOST_LOGITS = 1 << 22
 
 @dataclass(frozen=True, slots=True)
 class NamedToken:
-    """A token and its log probability in nats; None for the first token of a prompt, before which there is nothing."""
+    """A token, its log probability in nats, and its rank, the best has 1; None for both of the first token of a prompt,
+    before which there is nothing."""
 
     token_id: int
     text: str
     bytes: bytes
     logprob: float | None
+    rank: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,7 @@ class PromptScores:
 
     def begin(self, token: int) -> None:
         """The first token, which nothing comes before."""
-        self.tokens.append(PromptToken(self._name_token(token, None)))
+        self.tokens.append(PromptToken(self._name_token(token, None, None)))
 
     def read(self, rows: Rows, following: Sequence[int]) -> None:
         """rows: (n, V) float32 logits. following: the n tokens that the prompt has after each."""
@@ -58,12 +60,14 @@ class PromptScores:
             best = float(values.max())
             total = best + float(np.log(np.exp(values - best).sum()))
             best_tokens = tuple(
-                self._name_token(candidate, float(values[candidate]) - total) for candidate in _best(row, self.top)
+                self._name_token(candidate, float(values[candidate]) - total, place)
+                for place, candidate in enumerate(_best(row, self.top), 1)
             )
-            self.tokens.append(PromptToken(self._name_token(token, float(values[token]) - total), best_tokens))
+            rank = 1 + int((row > row[token]).sum())
+            self.tokens.append(PromptToken(self._name_token(token, float(values[token]) - total, rank), best_tokens))
 
-    def _name_token(self, token: int, logprob: float | None) -> NamedToken:
-        return NamedToken(token, self.vocab.text_of(token), self.vocab.bytes_of(token), logprob)
+    def _name_token(self, token: int, logprob: float | None, rank: int | None) -> NamedToken:
+        return NamedToken(token, self.vocab.text_of(token), self.vocab.bytes_of(token), logprob, rank)
 
 
 def reading(make_plan: MakePlan, scores: PromptScores | None, *, generates: bool) -> Callable[[Job], Plan]:
@@ -82,7 +86,9 @@ def _plan(job: Job, make_plan: MakePlan, scores: PromptScores | None, *, generat
     need = Need(append=(Append(branch=0, tokens=prompt),)) if inner is None else next(inner)
     is_plain = isinstance(need, Need) and len(need.append) == 1 and not (need.fork or need.truncate or need.free)
     if not is_plain or not isinstance(need, Need) or need.append[0].tokens != prompt:
-        raise CapabilityError("this strategy does not read the prompt alone", hint='"strategy": "mask"', field="echo")
+        raise CapabilityError(
+            "this strategy does not read the prompt alone", hint='"strategy": "mask"', field="prompt_top"
+        )
     if scores is None:
         answer = yield need
     else:

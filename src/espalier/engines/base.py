@@ -292,7 +292,7 @@ class Capabilities:
     native_sampler: the engine has a sampler of its own. activations: the sites whose hidden states it can capture.
     draft_model: a smaller model is open to draft for this one. kv_unified: all sequences share one KV cache, or each
     has its own; None where an engine has no such choice. thought_limits: without logits, a limit of reasoning tokens is
-    held all the same.
+    held all the same. token_ids: results have the ids of their tokens.
     """
 
     logits: bool = False
@@ -308,6 +308,7 @@ class Capabilities:
     draft_model: bool = False
     kv_unified: bool | None = None
     thought_limits: bool = False
+    token_ids: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

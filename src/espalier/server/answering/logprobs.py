@@ -128,6 +128,25 @@ class TextLogprobsLog(StageLogprobs):
         return by_text
 
 
+def prompt_logprobs(prompt: Sequence[PromptToken]) -> list[dict[str, Any] | None]:
+    """As vLLM has them: for each token but the first, which nothing comes before, the token itself and the most
+    probable ones, by id."""
+    entries: list[dict[str, Any] | None] = []
+    for each in prompt:
+        named = (each.token, *each.top)
+        entry = {
+            str(token.token_id): {
+                "logprob": finite(token.logprob),
+                "rank": token.rank,
+                "decoded_token": spelled(token.text, token.bytes),
+            }
+            for token in named
+            if token.logprob is not None
+        }
+        entries.append(entry or None)
+    return entries
+
+
 def spelled(text: str, raw: bytes) -> str:
     """A token's text; bytes that are not UTF-8 as OpenAI writes them."""
     try:

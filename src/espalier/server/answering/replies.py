@@ -18,7 +18,8 @@ from espalier.engines.base import Event, FinishEvent, Result, TokenEvent
 from espalier.errors import EspalierError
 from espalier.server.answering.counts import StreamTimings, no_timings, usage
 from espalier.server.answering.custom_calls import CustomDeltas, as_custom
-from espalier.server.answering.logprobs import ChatLogprobsLog, Logprobs, TextLogprobsLog
+from espalier.server.answering.endings import finish_reason, plain_reason, stop_reason
+from espalier.server.answering.logprobs import ChatLogprobsLog, Logprobs, TextLogprobsLog, prompt_logprobs
 from espalier.server.asgi import new_id
 from espalier.server.asking.draft import ParsedRequest
 from espalier.server.http.errors import error_body
@@ -143,7 +144,7 @@ def whole_chat(parsed: ParsedRequest, head: Head, results: Sequence[Result]) -> 
         if parsed.top_logprobs is not None:
             choice["logprobs"] = ChatLogprobsLog(parsed, with_ids=True).of(steps_of(parsed, result))
         choices.append(_with_more(choice, parsed, result))
-    return head.json() | {"choices": choices, "usage": usage(results, parsed.n)}
+    return head.json() | {"choices": choices, "usage": usage(results, parsed.n), **_of_prompt(parsed, results[0])}
 
 
 def _calls(calls: list[Json], parsed: ParsedRequest) -> Json:
@@ -151,19 +152,6 @@ def _calls(calls: list[Json], parsed: ParsedRequest) -> Json:
     if parsed.has_functions:
         return {"function_call": calls[0]["function"]}
     return {"tool_calls": [as_custom(call, parsed.custom_tools) for call in calls] if parsed.custom_tools else calls}
-
-
-BROKEN = "content_filter"
-"""The finish reason of a text that breaks what was called enforced: the one of OpenAI's that says not to use the text.
-"""
-
-
-def finish_reason(result: Result, parsed: ParsedRequest) -> str:
-    """The finish reason of a chat. A text that a stop text cut is not whole, as one that the token limit cut."""
-    if result.breach is not None:
-        return BROKEN
-    finish = "length" if result.is_cut_by_stop else result.finish_reason
-    return "function_call" if parsed.has_functions and finish == "tool_calls" else finish
 
 
 def whole_text(parsed: ParsedRequest, head: Head, results: Sequence[Result]) -> Json:
@@ -178,29 +166,21 @@ def whole_text(parsed: ParsedRequest, head: Head, results: Sequence[Result]) -> 
             "finish_reason": plain_reason(result),
         }
         if parsed.top_logprobs is not None:
-            shown, measured = TextLogprobsLog(parsed), results[run].prompt_tokens
+            shown, measured = TextLogprobsLog(parsed), () if parsed.prompt_logprobs else results[run].prompt_tokens
             choice["logprobs"] = (
                 shown.with_prompt(measured, result.records) if measured else shown.of(steps_of(parsed, result))
             )
-        choices.append(_with_more(choice, parsed, result))
+        choices.append(_with_more(choice, parsed, result) | _of_prompt(parsed, results[run]))
     return head.json() | {"choices": choices, "usage": usage(results, parsed.n)}
 
 
-def plain_reason(result: Result) -> str:
-    """The finish reason of a text completion, which has no tool calls."""
-    if result.breach is not None:
-        return BROKEN
-    finish = "length" if result.is_cut_by_stop else result.finish_reason
-    return "stop" if finish == "tool_calls" else finish
+def _of_prompt(parsed: ParsedRequest, result: Result) -> Json:
+    """vLLM's field: of a text completion in each choice, of a chat beside the choices."""
+    return {"prompt_logprobs": prompt_logprobs(result.prompt_tokens)} if parsed.prompt_logprobs else {}
 
 
 def _with_more(choice: Json, parsed: ParsedRequest, result: Result) -> Json:
     return choice | stop_reason(result) | ({"token_ids": list(result.token_ids)} if parsed.token_ids else {})
-
-
-def stop_reason(result: Result) -> Json:
-    """vLLM's field: the stop text or token that ended an output. None is no field."""
-    return {} if result.stop_reason is None else {"stop_reason": result.stop_reason}
 
 
 def steps_of(parsed: ParsedRequest, result: Result) -> list[StepRecord]:

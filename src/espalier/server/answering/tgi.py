@@ -8,8 +8,9 @@ from typing import Any
 
 from espalier.engines.base import Event, FinishEvent, Result, TokenEvent
 from espalier.errors import EspalierError
+from espalier.server.answering.endings import BROKEN
 from espalier.server.answering.logprobs import finite, of_probability
-from espalier.server.answering.replies import BROKEN, Head, ReplyChunks, result_report
+from espalier.server.answering.replies import Head, ReplyChunks, result_report
 from espalier.server.asking.draft import ParsedRequest
 from espalier.server.asking.tgi import ParsedTgiRequest
 from espalier.server.http.errors import code_of, error_body

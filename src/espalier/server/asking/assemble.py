@@ -6,6 +6,7 @@ Everything that can be wrong before rendering and compiling is found here. It kn
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, TypeVar
@@ -55,7 +56,8 @@ def assemble(draft: RequestDraft, process: Process, make: Callable[..., AskedTyp
     requests = _requests(draft, process)
     request = requests[0]
     _check_tools(request, settings)
-    _check_candidates(requests, process, top_field if top else "espalier.trace")
+    asks = "prompt_logprobs" if draft.prompt_logprobs else top_field if top else "espalier.trace"
+    _check_candidates(requests, process, asks)
     echoed = (text if draft.echo and isinstance(text, str) else "" for text in draft.prompts)
     return make(
         requests=requests,
@@ -68,10 +70,20 @@ def assemble(draft: RequestDraft, process: Process, make: Callable[..., AskedTyp
         constraint=request.constraint,
         states=draft.states,
         names=draft.names,
-        warnings=tuple(dict.fromkeys((*draft.told.warnings, *unknown_name, *draft.warnings, *request.notes))),
+        warnings=tuple(
+            dict.fromkeys(
+                (*draft.told.warnings, *unknown_name, *draft.warnings, *_no_ids(draft, process), *request.notes)
+            )
+        ),
         hints=tuple(dict.fromkeys(draft.told.hints)),
         **{name: getattr(draft, name) for name in REPLY},
     )
+
+
+def _no_ids(draft: RequestDraft, process: Process) -> tuple[str, ...]:
+    if not draft.token_ids or process.engine.capabilities.token_ids:
+        return ()
+    return (f"token_ids stay empty: {process.engine.name} tells no ids of its tokens",)
 
 
 def _requests(draft: RequestDraft, process: Process) -> tuple[Request, ...]:
@@ -218,6 +230,16 @@ def _check_outputs(request: Request, draft: RequestDraft, settings: ServerSettin
         )
 
 
+def _most_prompt_tokens(request: Request) -> int:
+    """A bound on the tokens of a prompt: those of its ids, else its bytes, of a conversation with what a chat template
+    may put around each message."""
+    if request.prompt_ids is not None:
+        return len(request.prompt_ids)
+    if request.messages is not None:
+        return len(json.dumps([dict(message) for message in request.messages], ensure_ascii=False).encode())
+    return len((request.prompt or "").encode())
+
+
 def _check_candidates(requests: Sequence[Request], process: Process, field: str) -> None:
     """Raises BadRequest, naming `field`, which asks for candidates, if the traces could hold over max_candidates, or
     over all tokens once."""
@@ -225,7 +247,7 @@ def _check_candidates(requests: Sequence[Request], process: Process, field: str)
     total = 0
     for request in requests:
         if request.prompt_top:
-            size = len(request.prompt_ids) if request.prompt_ids is not None else len((request.prompt or "").encode())
+            size = _most_prompt_tokens(request)
             total += min(size, context or size) * request.prompt_top
         if request.trace == "steps":
             total += _count_steps(request, process) * max(1, request.trace_top_k)

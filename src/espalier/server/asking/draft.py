@@ -31,7 +31,8 @@ class ReplyOptions:
 
     include_usage: whether a stream ends with the usage. top_logprobs: how many candidates beside each token, None
     without log probabilities. processed_logprobs: whether these are of what the constraint and the samplers left, as
-    vLLM's mode of this name. token_ids: whether choices have `token_ids`. report: whether the reply has the key
+    vLLM's mode of this name. token_ids: whether choices have `token_ids`. prompt_logprobs: whether the
+    reply has those of the prompt's tokens. report: whether the reply has the key
     `espalier`. has_functions: whether calls are told as OpenAI's old `function_call`. custom_tools: names of tools
     whose calls are told with a text in place of arguments. shown_trace: how much of the trace the key holds.
     stream_steps: each step comes with its token.
@@ -44,6 +45,7 @@ class ReplyOptions:
     has_most_top: bool = True
     processed_logprobs: bool = False
     token_ids: bool = False
+    prompt_logprobs: bool = False
     report: bool = False
     has_functions: bool = False
     custom_tools: frozenset[str] = frozenset()

@@ -77,7 +77,8 @@ def ask_chat(body: ChatBody, process: Process, *, make: Callable[..., AskedType]
         prompts=(messages,),
         ids=(None,),
         options={"tools": tools, "tool_choice": choice, "parallel_tool_calls": parallel} | thinking.options,
-        request=thinking.request | {"turn": _turn(body, messages)},
+        request=thinking.request | {"turn": _turn(body, messages)} | _measure_prompt(body, process),
+        prompt_logprobs=body.prompt_logprobs is not None,
         top_logprobs=_top(body),
         has_functions=bool(body.functions),
         reasoning_place=read_reasoning_place(body),
@@ -115,6 +116,17 @@ def _turn(body: ChatBody, messages: tuple[dict[str, Any], ...]) -> TurnStart:
     if can_continue and len(messages) > 1 and last["content"] and (wanted or (wanted is None and not begins)):
         return "continue"
     return "none" if begins is False else "new"
+
+
+def _measure_prompt(body: ChatBody | CompletionBody, process: Process) -> dict[str, Any]:
+    """Raises BadRequest for a stream, in which vLLM does not give them either, and for too many candidates."""
+    if body.prompt_logprobs is None:
+        return {}
+    if body.stream:
+        raise BadRequest("a stream has no prompt_logprobs", hint='"stream": false', field="prompt_logprobs")
+    if body.prompt_logprobs > (most := process.settings.max_top_logprobs):
+        raise BadRequest(f"prompt_logprobs: at most {most}", field="prompt_logprobs")
+    return {"prompt_top": body.prompt_logprobs}
 
 
 def _tools(body: ChatBody) -> tuple[list[dict[str, Any]] | None, Any, tuple[str, ...]]:
@@ -162,6 +174,10 @@ def ask_completion(
     """Read a body of `/v1/completions`. make: as in `assemble`. default_tokens: the most tokens where the body does not
     say. Raises InputError and its kin, each naming the field."""
     measures = bool(body.echo) and body.logprobs is not None
+    if measures and body.prompt_logprobs is not None:
+        raise BadRequest(
+            "echo with logprobs tells those of the prompt too", hint="leave one of them out", field="prompt_logprobs"
+        )
     texts, ids = _prompts(body.prompt, process)
     if body.suffix:
         if measures:
@@ -177,7 +193,8 @@ def ask_completion(
         options={"raw": True},
         top_logprobs=body.logprobs,
         echo=bool(body.echo),
-        request={"prompt_top": body.logprobs} if measures else {},
+        request={"prompt_top": body.logprobs} if measures else _measure_prompt(body, process),
+        prompt_logprobs=body.prompt_logprobs is not None,
     )
     draft = replace(draft, told=body.told + FieldWarnings(hints=_idle(body)))
     if "max_tokens" not in draft.sampling:
@@ -282,7 +299,8 @@ def _draft(body: SharedBody, process: Process, *, options: dict[str, Any], **giv
         defaults=defaults,
         options=options | ({} if states is None else {"activations": True}) | given_options(ours, REQUEST.values()),
         states=states,
-        names={**NAMES, **constrained.names},
+        names={**NAMES, **constrained.names}
+        | ({"prompt_top": "prompt_logprobs"} if given.get("prompt_logprobs") else {}),
         warnings=(*constrained.warnings, *notes, *_gives_way(body, constraint)),
         stream=bool(body.stream),
         include_usage=body.stream_options is not None and bool(body.stream_options.include_usage),

@@ -132,7 +132,7 @@ REFUSED: Mapping[str, UnsupportedField] = {
     "best_of": UnsupportedField(idle=(1,), why=_BEST_OF),
     "use_beam_search": UnsupportedField(idle=(False,), why=_ROUTES),
     **{option.openai: UnsupportedField(idle=option.idle, why=_ROUTES) for option in DECODING.values() if option.openai},
-    "prompt_logprobs": UnsupportedField(idle=(0,), why="use `echo` with `logprobs` on /v1/completions"),
+    "prompt_logprobs": UnsupportedField(idle=(0,), why="only /v1/chat/completions and /v1/completions have it"),
     "logprob_token_ids": UnsupportedField(idle=([],), why="use `top_logprobs`"),
     "return_tokens_as_token_ids": UnsupportedField(idle=(False,), why="use `return_token_ids`"),
     "continue_final_message": UnsupportedField(idle=(False,), why="a plain prompt has no messages"),

@@ -181,6 +181,12 @@ class ReasoningFields(Body):
     reasoning_in_content: bool | None = None
 
 
+class PromptLogprobs(Body):
+    """vLLM's field: the log probabilities of the prompt's tokens, each with so many of the most probable ones."""
+
+    prompt_logprobs: int | None = Field(default=None, ge=0)
+
+
 class ChatThinking(Body):
     """Anthropic's field, as DeepSeek, GLM and Kimi have it on the chat route. auto: as the chat template says."""
 
@@ -197,7 +203,7 @@ class ChatReasoning(Body):
     exclude: bool | None = None
 
 
-class ChatBody(ReasoningFields, SharedBody):
+class ChatBody(ReasoningFields, PromptLogprobs, SharedBody):
     """logprobs: true, or as llama-server takes it, the number of candidates, which is then `top_logprobs`."""
 
     OBJECTS = (*SharedBody.OBJECTS, "reasoning", "thinking")
@@ -236,7 +242,7 @@ def _count_of(value: Any) -> Any:
     return (1 if value else None) if isinstance(value, bool) else value
 
 
-class CompletionBody(SharedBody):
+class CompletionBody(PromptLogprobs, SharedBody):
     """prompt: texts, or token ids, which are used unchanged. suffix: the text behind the gap that is to be filled."""
 
     prompt: str | Texts | Ids | Annotated[list[Ids], Field(fail_fast=True)]

@@ -128,6 +128,12 @@ class Message(Reply):
     tool_calls: list[Call | CustomCall] = Field(default=[])
 
 
+class PromptLogprob(Reply):
+    logprob: float
+    rank: int
+    decoded_token: str
+
+
 class ChatChoice(Reply):
     index: int
     message: Message
@@ -140,6 +146,7 @@ class ChatChoice(Reply):
 class ChatCompletion(Completion):
     object: Literal["chat.completion"]
     choices: list[ChatChoice]
+    prompt_logprobs: list[dict[str, PromptLogprob] | None] = Field(default=[])
 
 
 class TextLogprobs(Reply):
@@ -156,6 +163,7 @@ class TextChoice(Reply):
     finish_reason: Literal["stop", "length", "content_filter"]
     token_ids: list[int] = Field(default=[])
     stop_reason: str | int = Field(default="")
+    prompt_logprobs: list[dict[str, PromptLogprob] | None] = Field(default=[])
 
 
 class TextCompletion(Completion):

@@ -115,7 +115,12 @@ class OpenAIEngine(UpstreamEngine):
         takes_all = self._has_processor or self._repair is not None
         kinds = frozenset(KINDS) if takes_all else self._held_kinds | {"tool_calls"}
         return Capabilities(
-            logprobs=True, constraints=kinds, chat_template=True, max_context=self._context, native_sampler=True
+            logprobs=True,
+            constraints=kinds,
+            chat_template=True,
+            max_context=self._context,
+            native_sampler=True,
+            token_ids=False,
         )
 
     @property

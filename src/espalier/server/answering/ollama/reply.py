@@ -15,10 +15,11 @@ from espalier.chat.reading.deltas import ArgumentsDelta, CallBegun, CallEnded, C
 from espalier.chat.tools import ToolCall
 from espalier.engines.base import Event, FinishEvent, Result, TokenEvent
 from espalier.errors import EspalierError
+from espalier.server.answering.endings import plain_reason
 from espalier.server.answering.generation import Generation
 from espalier.server.answering.logprobs import ChatLogprobsLog
 from espalier.server.answering.ollama.errors import ollama_error
-from espalier.server.answering.replies import Head, ReplyChunks, plain_reason, report, reports, result_report, steps_of
+from espalier.server.answering.replies import Head, ReplyChunks, report, reports, result_report, steps_of
 from espalier.server.asgi import new_id
 from espalier.server.asking.draft import ParsedRequest
 from espalier.server.asking.ollama.ask import ParsedOllamaRequest

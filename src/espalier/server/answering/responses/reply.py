@@ -10,8 +10,9 @@ from typing import Any
 from espalier.engines.base import Event, FinishEvent, Result, TokenEvent
 from espalier.errors import EspalierError
 from espalier.server.answering.deltas import deltas_of
+from espalier.server.answering.endings import BROKEN
 from espalier.server.answering.logprobs import ChatLogprobsLog
-from espalier.server.answering.replies import BROKEN, Head, NamedChunks, report, reports, result_report, steps_of
+from espalier.server.answering.replies import Head, NamedChunks, report, reports, result_report, steps_of
 from espalier.server.answering.responses.output import Logprobs, ResponsesOutput
 from espalier.server.asking.draft import ParsedRequest
 from espalier.server.asking.responses.ask import ParsedResponsesRequest, summary_of
