@@ -65,7 +65,7 @@ def _check_without_logits(name: str, request: Request) -> None:
         if is_asked:
             raise CapabilityError(
                 f"{name} gives no logits, so {refusal}",
-                hint=f"leave `{field}` out, or use an engine that runs the model itself",
+                hint="leave it out, or use an engine that runs the model itself",
                 field=field,
             )
 

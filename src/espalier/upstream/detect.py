@@ -10,6 +10,7 @@ from typing import Any
 
 from espalier.engines.options import EngineOptions
 from espalier.errors import InputError, UpstreamBusy, UpstreamError, UpstreamTimeout
+from espalier.upstream.link import ServerLink
 from espalier.upstream.opening import is_address, link_of
 
 LLAMA_SERVER, OPENAI = "llama-server", "openai"
@@ -45,7 +46,11 @@ def detect_engine(model: str, options: EngineOptions) -> str:
     not answer, or answers nothing of this, is taken for a llama-server, whose engine then says what is wrong. Raises
     InputError for no address."""
     url = (options.url or (model if is_address(model) else "")).rstrip("/").removesuffix("/v1")
-    root = link_of("", replace(options, url=url or None))
+    return engine_behind(link_of("", replace(options, url=url or None)))
+
+
+def engine_behind(root: ServerLink) -> str:
+    """The same for a link to the root of a server."""
     for route, is_it, engine in SIGNS:
         try:
             said = root.get(route)

@@ -10,8 +10,9 @@ import logging
 import time
 from collections.abc import Callable
 
-from espalier.errors import EspalierError
+from espalier.errors import EspalierError, UpstreamError
 from espalier.server.proxy.self_test import self_test
+from espalier.upstream.detect import LLAMA_SERVER, engine_behind
 from espalier.upstream.link import BrokeOff
 from espalier.upstream.llama_server import vocabulary
 from espalier.upstream.llama_server.client import LlamaServer, Props
@@ -69,7 +70,16 @@ class Learning:
     def _look(self, now: float) -> ServerTokens:
         """The server as it is known, or as it is read again if it may be another model's. Raises what
         `vocabulary.fetch` and `self_test` raise."""
-        props = self._server.props()
+        try:
+            props = self._server.props()
+        except UpstreamError as error:
+            if self._known is None and engine_behind(self._server.link) != LLAMA_SERVER:
+                raise UpstreamError(
+                    f"{self._server.link.url} is no llama-server: it has OpenAI's routes alone, as vLLM has; requests "
+                    "are passed on as they are",
+                    hint=f"espalier serve --upstream {self._server.link.url} traces what such a server tells",
+                ) from error
+            raise
         if self._known is not None:
             is_due = self._is_doubted and now - self._read >= AGAIN_SECONDS
             if props == self._props and not is_due:

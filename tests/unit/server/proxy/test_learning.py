@@ -121,3 +121,23 @@ def test_the_proxy_traces_the_new_model(tmp_path, monkeypatch):
         httpx2.post(url + "/completion", json=BODY | {"grammar": "root ::= [AB]+"}, timeout=60).raise_for_status()
     texts = [json.loads(one.read_text())["espalier"]["steps"][0]["token"]["text"] for one in files_of(tmp_path)]
     assert texts == ["a", "A"]
+
+
+def test_a_server_with_the_routes_of_openai_alone_is_passed_on_and_named(caplog):
+    async def speaks(asked, writer):
+        path = asked.line.split()[1]
+        found, status = {"detail": "Not Found"}, "404 Not Found"
+        if path == "/version":
+            found, status = {"version": "0.32.0"}, "200 OK"
+        raw = json.dumps(found).encode()
+        writer.write(f"HTTP/1.1 {status}\r\ncontent-type: application/json\r\n".encode())
+        writer.write(f"content-length: {len(raw)}\r\n\r\n".encode() + raw)
+        await writer.drain()
+
+    with behind(speaks) as where:
+        found = Learning(LlamaServer(ServerLink(where.url)), has_self_test=True)
+        with pytest.raises(UntracedRequest):
+            asyncio.run(found.known())
+    (said,) = [record.getMessage() for record in caplog.records if "nothing is traced" in record.getMessage()]
+    assert f"{where.url} is no llama-server: it has OpenAI's routes alone" in said
+    assert f"espalier serve --upstream {where.url}" in said
