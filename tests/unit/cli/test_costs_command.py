@@ -110,7 +110,9 @@ def test_remedies_are_tried_on_kept_prompts_and_written_as_patches(
     assert "put 'name' before 'mail' at /" in said
     assert said["--whitespace compact"]["differences"]["tax"]["pairs"] == 2
     assert code == int(not any(trial["helps"] for trial in tried["trials"]))
-    assert [each["how"] for each in tried["estimates"]] == [trial["how"] for trial in tried["trials"]]
+    *of_schema, shown = tried["trials"]
+    assert (shown["how"], shown["error"], shown["differences"]["tax"]["pairs"]) == ("--schema-in-prompt", None, 2)
+    assert [each["how"] for each in tried["estimates"]] == [trial["how"] for trial in of_schema]
     assert all(each["answers"] == 2 for each in tried["estimates"])
     assert "put 'name' before 'mail' at /" in {edit["about"] for edit in json.loads(edits.read_text())}
     code, text = run(capsys, "try", own, "--estimate", "--database", url)

@@ -7,15 +7,18 @@ estimates that from kept answers.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from espalier.api.loaded import LoadedEngine
 from espalier.api.replaying import sampling_fields
+from espalier.chat.prompt.insertion import with_schema
+from espalier.chat.prompt.texts import schema_text
 from espalier.cli import output
 from espalier.cli.costs.window import Since, WindowFlags, window_of
 from espalier.cli.flags.groups import with_flags
@@ -24,6 +27,7 @@ from espalier.cli.progress import counting
 from espalier.cli.trace.read import DatabaseUrl, store_at
 from espalier.constraints.spec import JsonSchema, Spec
 from espalier.engines.base import Request
+from espalier.engines.local.turns import schema_of_spec
 from espalier.errors import InputError, UnknownName
 from espalier.harness.compare.estimating import estimate_lines, estimated
 from espalier.harness.compare.remedies import How, Trial, Variant, changed, trials_text, try_variants
@@ -33,7 +37,7 @@ from espalier.store.costs.report import PathWindow
 from espalier.store.trace_filter import TraceFilter
 from espalier.trace.files import write_text
 from espalier.trace.records import Trace
-from espalier.trace.report.findings import BOUNDED_WHITESPACE, NATURAL_LAYOUT, Remedy
+from espalier.trace.report.findings import BOUNDED_WHITESPACE, NATURAL_LAYOUT, SHOW_THE_SCHEMA, Remedy
 from espalier.wiring import build_app
 
 if TYPE_CHECKING:
@@ -63,9 +67,9 @@ def try_command(
     model: Model = None,
     engine: EngineFlags,
 ) -> None:
-    """Run kept prompts of a schema again, each as asked and with every remedy: the whitespace, and edits of the schema
-    that the tokens which the model wanted speak for. Pairs share prompt and seed. First each is estimated from the
-    steps of the kept answers. Exit code 0: one helps; 1: none."""
+    """Run kept prompts of a schema again, each as asked and with every remedy: the whitespace, edits of the schema that
+    the tokens which the model wanted speak for, and the schema in the prompt. Pairs share prompt and seed. First what
+    changes the schema alone is estimated from the steps of the kept answers. Exit code 0: one helps; 1: none."""
     window = window_of(WindowFlags(since=since))
     with store_at(database) as store:
         schema = _schema_of(store, fingerprint)
@@ -81,6 +85,7 @@ def try_command(
         asked = [_request(trace, schema) for trace in traces]
         variants = [Variant(each.remedy, each.said, partial(_with, each.constraint, asked)) for each in changes]
         with load(model, engine, build_app()) as loaded, counting("runs") as progress:
+            variants += _showing(schema, asked, loaded)
             trials = try_variants(asked, variants, run=loaded.run, seeds=1, progress=progress)
     if patch is not None:
         write_text(Path(patch), json.dumps(list(patches(edits)), ensure_ascii=False, indent=2) + "\n")
@@ -91,7 +96,7 @@ def try_command(
         ]
         shown = {"prompts": len(traces), "estimates": said, "trials": [trial.to_json("cli") for trial in trials]}
         output.data_json(shown)
-    elif not changes:
+    elif not changes and not trials:
         output.data("Nothing to try: what the model wanted speaks for no edit of the schema.")
     elif not estimate:
         for line in _lines(trials, prompts=len(traces)):
@@ -171,6 +176,26 @@ def _changes(schema: JsonSchema, edits: Sequence[SchemaEdit]) -> Iterator[Change
 
 def _with(constraint: Spec, asked: Sequence[Request]) -> list[Request]:
     return [replace(request, constraint=constraint) for request in asked]
+
+
+def _showing(schema: JsonSchema, asked: Sequence[Request], loaded: LoadedEngine) -> list[Variant]:
+    """The schema in the prompts, unless they have it."""
+    shown = schema_of_spec(schema)
+    plan = changed(SHOW_THE_SCHEMA, {"constraint": schema})
+    if plan is None or all(schema_text(shown) in (request.prompt or "") for request in asked):
+        return []
+
+    def render(messages: Sequence[Mapping[str, Any]], has_schema: bool) -> str:
+        (request,), _ = loaded.requests(messages, constraint=schema, schema_in_prompt=has_schema)
+        return loaded.engine.prompt_text(request)
+
+    def make() -> list[Request]:
+        prompts = [with_schema(request.prompt or "", shown, render) for request in asked]
+        if None in prompts:
+            raise InputError(f"a kept prompt is not as the chat template of {loaded.name} writes", field="prompt")
+        return [replace(request, prompt=prompt) for request, prompt in zip(asked, prompts, strict=True)]
+
+    return [Variant(SHOW_THE_SCHEMA, plan[0], make)]
 
 
 def _lines(trials: Sequence[Trial], *, prompts: int) -> Iterator[str]:
