@@ -48,8 +48,8 @@ def _around(
         return None
     parts = []
     for text in texts:
-        before, found, rest = rest.partition(text)
-        if not found:
+        before, separator, rest = rest.partition(text)
+        if not separator:
             return None
         parts.append(before)
     return tuple(parts)
