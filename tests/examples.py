@@ -1,7 +1,7 @@
-"""How many examples a property test runs, and how many rows of a table: `make test-all` and CI run all of them,
-`make test` a share.
+"""How many examples a property test runs, and how many rows of a table: `make test-all` runs all of them, `make test` a
+share, CI all rows and half of the examples.
 
-TEST_EXAMPLES is that share, a number above 0; 1 where it is not set.
+TEST_EXAMPLES is that share, a number above 0; 1 where it is not set. TEST_ROWS is that of rows, where it differs.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Iterable
 import pytest
 
 SHARE = float(os.environ.get("TEST_EXAMPLES") or 1)
+ROWS = float(os.environ.get("TEST_ROWS") or SHARE)
 LEAST = 5
 """A property that is looked at less often than this says nothing."""
 
@@ -35,8 +36,8 @@ def rows_left_out(items: Iterable[pytest.Item]) -> set[pytest.Item]:
             tables[name].append(item)
     left_out: set[pytest.Item] = set()
     for rows in tables.values():
-        if SHARE < 1 and len(rows) > 8:
-            count = max(4, round(len(rows) * SHARE))
+        if ROWS < 1 and len(rows) > 8:
+            count = max(4, round(len(rows) * ROWS))
             kept = {index * (len(rows) - 1) // (count - 1) for index in range(count)}
             left_out.update(row for index, row in enumerate(rows) if index not in kept)
     return left_out

@@ -55,6 +55,8 @@ CONSTRAINTS: list[dict[str, Any]] = [
 HAS_POSTGRES = importlib.util.find_spec("psycopg") is not None and postgres_folder() is not None
 SHORTER = {"espalier": {"constraint": {"kind": "regex", "pattern": "[a-z ]{250,300}"}}, "max_tokens": 300}
 LONG = {"espalier": {"constraint": {"kind": "regex", "pattern": "[a-z ]{700,800}"}}, "max_tokens": 800}
+LONGER = {"espalier": {"constraint": {"kind": "regex", "pattern": "[a-z ]{3000,3200}"}}, "max_tokens": 3200}
+"""What goes on for long enough that a replica can be killed in the middle of it."""
 
 
 SOON = """
@@ -288,7 +290,7 @@ def test_streams_of_a_killed_replica_end_with_an_error_and_another_one_joins(
     server: ServerProcess, cluster: RayCluster
 ) -> None:
     sessions = sessions_of_each(server)
-    body = {"messages": [{"role": "user", "content": "hello"}], "stream": True, **LONG}
+    body = {"messages": [{"role": "user", "content": "hello"}], "stream": True, **LONGER}
     with ThreadPoolExecutor(4) as pool:
         begun: list[str] = []
 
