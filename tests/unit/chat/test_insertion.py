@@ -43,7 +43,7 @@ def test_it_is_the_prompt_that_rendering_gives(name: str) -> None:
             plain, wanted = render(messages, False), render(messages, True)
         except EspalierError:
             continue
-        made = with_schema(plain, SCHEMA, render)
+        (made,) = with_schema([plain], SCHEMA, render)
         assert made in (None, wanted)
         known += made is not None
     assert bool(known) is (name not in FOLDED)
@@ -51,4 +51,4 @@ def test_it_is_the_prompt_that_rendering_gives(name: str) -> None:
 
 def test_a_prompt_that_no_template_has_written_is_left_alone() -> None:
     template = ChatTemplate(chat_templates.CHATML)
-    assert with_schema("Once", SCHEMA, lambda messages, _: render_prompt(template, messages)) is None
+    assert with_schema(["Once"], SCHEMA, lambda messages, _: render_prompt(template, messages)) == [None]

@@ -17,25 +17,28 @@ Render = Callable[[Sequence[Mapping[str, Any]], bool], str]
 """The prompt of messages, with or without the schema."""
 
 
-def with_schema(prompt: str, schema: Any, render: Render) -> str | None:
-    """The prompt with the schema in its instructions; None where it does not begin as the chat template
-    writes, or where that does not show whether there are instructions."""
+def with_schema(prompts: Sequence[str], schema: Any, render: Render) -> list[str | None]:
+    """The prompts with the schema in their instructions; None for one that does not begin as the chat template writes,
+    or where that does not show whether there are instructions."""
     told, asked = {"role": "system", "content": TOLD}, {"role": "user", "content": ASKED}
     plain = _around([asked], render, (ASKED,), has_schema=False)
     shown = _around([asked], render, (ASKED,), has_schema=True)
     instructed = _around([told, asked], render, (TOLD, ASKED), has_schema=False)
-    if instructed is not None:
-        before, between = instructed
-        if plain is not None and plain[0].startswith(before) and plain[0] != before + between:
-            return None  # a user's turn begins with instructions: whether there are any does not show
-        if prompt.startswith(before):
-            end = prompt.find(between, len(before))
-            text = schema_text(schema)
+    text = schema_text(schema)
+
+    def put(prompt: str) -> str | None:
+        if instructed is not None:
+            before, between = instructed
+            if plain is not None and plain[0].startswith(before) and plain[0] != before + between:
+                return None  # a user's turn begins with instructions: whether there are any does not show
+            end = prompt.find(between, len(before)) if prompt.startswith(before) else -1
             if end >= 0:
                 return f"{prompt[:end]}\n\n{text}{prompt[end:]}" if end > len(before) else before + text + prompt[end:]
-    if plain is not None and shown is not None and prompt.startswith(plain[0]):
-        return shown[0] + prompt[len(plain[0]) :]
-    return None
+        if plain is not None and shown is not None and prompt.startswith(plain[0]):
+            return shown[0] + prompt[len(plain[0]) :]
+        return None
+
+    return [put(prompt) for prompt in prompts]
 
 
 def _around(

@@ -190,7 +190,7 @@ def _showing(schema: JsonSchema, asked: Sequence[Request], loaded: LoadedEngine)
         return loaded.engine.prompt_text(request)
 
     def make() -> list[Request]:
-        prompts = [with_schema(request.prompt or "", shown, render) for request in asked]
+        prompts = with_schema([request.prompt or "" for request in asked], shown, render)
         if None in prompts:
             raise InputError(f"a kept prompt is not as the chat template of {loaded.name} writes", field="prompt")
         return [replace(request, prompt=prompt) for request, prompt in zip(asked, prompts, strict=True)]
