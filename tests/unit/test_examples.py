@@ -36,7 +36,7 @@ def test_pytest_names_rows_as_here(request: pytest.FixtureRequest, row: int) -> 
 
 
 def test_a_long_table_keeps_its_share_with_both_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(examples, "SHARE", 0.25)
+    monkeypatch.setattr(examples, "ROWS", 0.25)
     names = kept(collected(100))
     assert len(names) == 26
     assert names[0] == "test_row[0]"
@@ -47,10 +47,10 @@ def test_a_long_table_keeps_its_share_with_both_ends(monkeypatch: pytest.MonkeyP
 def test_a_table_of_eight_runs_whole_and_one_of_nine_keeps_four_rows(
     monkeypatch: pytest.MonkeyPatch, rows: int, left: int
 ) -> None:
-    monkeypatch.setattr(examples, "SHARE", 0.25)
+    monkeypatch.setattr(examples, "ROWS", 0.25)
     assert len(kept(collected(rows))) == left
 
 
 def test_with_every_example_every_row_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(examples, "SHARE", 1)
+    monkeypatch.setattr(examples, "ROWS", 1)
     assert len(kept(collected(100))) == 101
