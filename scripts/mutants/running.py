@@ -32,8 +32,9 @@ from scripts.mutants.mutations import Mutation, functions_of
 
 LEAST_SECONDS = 20.0
 SLOWER = 8
-"""A mutation is killed when one of its tests takes that many times as long as without it, and at least so many
-seconds."""
+MOST_LONGER = 60.0
+"""A mutation is killed when one of its tests takes that many times as long as without it, and at least so many seconds;
+or so many seconds longer."""
 MEMORY = 4 << 30
 """Bytes that a mutation may take beside what the process has."""
 NOTE = "__note_call__"
@@ -112,7 +113,10 @@ class MutantRunner:
         order = {test: index for index, test in enumerate(recent)}
         tests = sorted(callers, key=lambda test: (order.get(test, len(order)), costs.seconds[test]))
         items = {item.nodeid: item for item in session.items}
-        limits = {test: max(LEAST_SECONDS, SLOWER * costs.seconds[test]) for test in tests}
+        limits = {
+            test: max(LEAST_SECONDS, min(SLOWER * costs.seconds[test], costs.seconds[test] + MOST_LONGER))
+            for test in tests
+        }
         outcome = self._forked(session, [items[test] for test in tests], limits=limits, change={str(path): codes})
         failed: list[str] = outcome["failed"]
         return (Fate.KILLED, failed[0]) if failed else (Fate.SURVIVED, None)
