@@ -193,6 +193,14 @@ def test_what_the_last_tokens_share_with_what_is_forced_is_split_as_one_text() -
     assert [vocab.bytes_of(token) for token in drafter.propose([], 9)][:2] == [b'":', b"name"]
 
 
+def test_what_is_forced_after_a_special_token_is_split_as_the_beginning_of_a_text() -> None:
+    """A special token has no bytes, and what stands before it is complete."""
+    vocab = vocab_of()
+    special = next(token for token in range(vocab.width) if not vocab.bytes_of(token))
+    drafter = drafter_of_forced('":name"', [special], "a")
+    assert [vocab.bytes_of(token) for token in drafter.propose([], 9)][:2] == [b'":', b"name"]
+
+
 def test_a_proposal_that_was_only_heard_counts_for_the_token_that_was_taken_there() -> None:
     state: Any = run(_heard=[], _parts=[], _drafts=[], _sure={})
     state.text = SimpleNamespace(tokens=[7, 5])
