@@ -187,6 +187,12 @@ def test_what_is_forced_is_split_as_the_tokenizer_does_from_the_first_token_on(b
     assert [vocab.bytes_of(token) for token in tokens][:1] == [b"name"]
 
 
+def test_a_run_that_waits_drafts_nothing() -> None:
+    state = run(_next=9)
+    assert _DraftRun.propose(state) == ()
+    assert not state.is_awake
+
+
 def test_what_the_last_tokens_share_with_what_is_forced_is_split_as_one_text() -> None:
     vocab = vocab_of()
     drafter = drafter_of_forced('":name"', [], "a")

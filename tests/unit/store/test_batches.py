@@ -296,6 +296,8 @@ def test_pages_of_batches_go_on_after_the_last_id(batches: BatchStore) -> None:
     assert [one.id for one in (*first, *rest)] == made
     with pytest.raises(InputError, match="after"):
         batches.batches.page(caller="me", limit=2, after="nonsense")
+    with pytest.raises(InputError, match="at least 1"):
+        batches.batches.page(caller="me", limit=0)
 
 
 def test_old_batches_and_uploads_are_deleted_and_open_ones_stay(batches: BatchStore, clock: Clock) -> None:
@@ -423,11 +425,13 @@ def test_a_priority_out_of_range_is_refused(priority: int, batches: BatchStore) 
 def test_items_of_open_batches_are_counted_by_state_and_those_of_ended_ones_not(batches: BatchStore) -> None:
     assert batches.batches.open_items() == dict.fromkeys(ItemState, 0)
     begun(batches, 3)
+    assert batches.batches.open_items() == dict.fromkeys(ItemState, 0) | {ItemState.PENDING: 3}
     begun(batches, 2)
-    assert batches.batches.open_items() == dict.fromkeys(ItemState, 0) | {ItemState.PENDING: 5}
+    begun(batches, 1)
+    assert batches.batches.open_items() == dict.fromkeys(ItemState, 0) | {ItemState.PENDING: 6}
     (item,) = batches.queue.claim("w", 1, alone=True)
     batches.queue.record("w", [ItemEnd(lease=item.lease, answer=answer())])
-    assert batches.batches.open_items() == dict.fromkeys(ItemState, 0) | {ItemState.PENDING: 4, ItemState.DONE: 1}
+    assert batches.batches.open_items() == dict.fromkeys(ItemState, 0) | {ItemState.PENDING: 5, ItemState.DONE: 1}
     finish(batches)
     assert batches.batches.open_items() == dict.fromkeys(ItemState, 0)
 
