@@ -271,6 +271,32 @@ def test_the_highest_priority_goes_first_and_then_the_oldest(batches: BatchStore
     assert [one.lease.batch for one in items] == [high, first, second, low]
 
 
+def test_a_worker_gets_no_more_items_of_several_batches_than_it_asks_for(batches: BatchStore) -> None:
+    first, second = begun(batches, 2), begun(batches, 3)
+    claimed = batches.queue.claim("w", 3, alone=True)
+    assert [(one.lease.batch, one.lease.line) for one in claimed] == [(first, 1), (first, 2), (second, 1)]
+
+
+def test_the_results_of_a_word_list_servers_job_are_one_list_that_numbers_its_items_from_0(batches: BatchStore) -> None:
+    batch_id = begun(batches, 2)
+    finish(batches)
+    entries = json.loads(b"".join(batches.results.wordlist_list(batch_id, given_ids=False)))
+    assert [one["id"] for one in entries] == [f"chatcmpl-batch-{batch_id}-{index}" for index in (0, 1)]
+    assert not any("custom_id" in one for one in entries)
+    refused = submit(batches, b"\n\n").id
+    assert batches.queue.validate("w", Echo())
+    assert b"".join(batches.results.wordlist_list(refused, given_ids=False)) == b"[]"
+
+
+def test_a_batch_whose_input_was_deleted_before_it_was_read_fails_and_says_so(batches: BatchStore) -> None:
+    batch = submit(batches, [line(1)])
+    assert batches.files.remove(found(batches, batch.id).plan.input_file, caller="me")
+    assert batches.queue.validate("w", Echo())
+    failed = found(batches, batch.id)
+    assert failed.state == BatchState.FAILED
+    assert len(failed.errors) == 1
+
+
 def test_no_caller_opens_more_batches_than_the_limit(batches: BatchStore) -> None:
     file = upload(batches, jsonl([line(1)]))
     plan = found(batches, begun(batches)).plan
