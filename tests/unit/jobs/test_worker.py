@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -73,6 +74,14 @@ def test_every_item_runs_once_and_no_more_than_the_pipeline_at_a_time(store: Bat
     assert sorted(executor.seen) == sorted(f"c{one}" for one in range(50))
     assert executor.most == 7
     assert found(store, batch.id).state == BatchState.COMPLETED
+
+
+def test_a_worker_that_has_ended_leaves_no_thread(store: BatchStore) -> None:
+    before = set(threading.enumerate())
+    submit(store, [line(1)])
+    made = worker(store, Echo())
+    asyncio.run(made.run())
+    assert not [thread.name for thread in set(threading.enumerate()) - before if thread.name.startswith("espalier-")]
 
 
 def test_the_longest_item_of_a_window_begins_first(store: BatchStore) -> None:
