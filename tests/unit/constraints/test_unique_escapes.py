@@ -67,3 +67,42 @@ def test_a_mask_allowed_a_repeated_string_that_a_token_ended_after_a_backslash(i
             if not likely:
                 break
             matcher.advance(rng.choice(likely))
+
+
+WHOLE = (
+    b"[1,1",
+    b"[1,1]",
+    b"[1,2",
+    b"[1,2]",
+    b'["a","a"',
+    b'["a","b"',
+    b'["a","a"]',
+    b"],[1,1",
+    b"],[1,2]",
+    b':["a","a"',
+)
+LISTS = Vocab(
+    tokens=(b"", *(bytes((byte,)) for byte in range(256)), *WHOLE),
+    eos_ids=(0,),
+    special_texts={0: "<end>"},
+    width=257 + len(WHOLE),
+)
+"""Tokens with several items of an array that opens in them."""
+REPEATED = (b"[1,1]", b'["a","a"', b'["a","a"]', b':["a","a"')
+
+
+@pytest.mark.parametrize("items", [{"type": "integer"}, {"type": "string"}, {}], ids=str)
+@pytest.mark.parametrize("before", [b"", b"[", b'{"a"', b'{"a":', b"[[3]", b"[[3,4"], ids=str)
+def test_a_token_that_opens_an_array_and_repeats_an_item_in_it_is_refused(items: dict, before: bytes) -> None:
+    unique = {"type": "array", "items": items, "uniqueItems": True}
+    schema = {"anyOf": [unique, {"type": "array", "items": unique}, {"type": "object", "properties": {"a": unique}}]}
+    compiled = Compiler(LISTS).compile(JsonSchema(schema, whitespace="compact"))
+    matcher = compiled.matcher()
+    for byte in before:
+        if not matcher.allows(byte + 1):
+            return
+        matcher.advance(byte + 1)
+    mask = matcher.mask()
+    for token, data in enumerate(LISTS.tokens):
+        assert masks.test(mask, token) == matcher.allows(token), data
+        assert not (data in REPEATED and masks.test(mask, token)), data

@@ -187,9 +187,23 @@ def test_what_is_forced_is_split_as_the_tokenizer_does_from_the_first_token_on(b
     assert [vocab.bytes_of(token) for token in tokens][:1] == [b"name"]
 
 
+def test_a_run_that_waits_drafts_nothing() -> None:
+    state = run(_next=9)
+    assert _DraftRun.propose(state) == ()
+    assert not state.is_awake
+
+
 def test_what_the_last_tokens_share_with_what_is_forced_is_split_as_one_text() -> None:
     vocab = vocab_of()
     drafter = drafter_of_forced('":name"', [], "a")
+    assert [vocab.bytes_of(token) for token in drafter.propose([], 9)][:2] == [b'":', b"name"]
+
+
+def test_what_is_forced_after_a_special_token_is_split_as_the_beginning_of_a_text() -> None:
+    """A special token has no bytes, and what stands before it is complete."""
+    vocab = vocab_of()
+    special = next(token for token in range(vocab.width) if not vocab.bytes_of(token))
+    drafter = drafter_of_forced('":name"', [special], "a")
     assert [vocab.bytes_of(token) for token in drafter.propose([], 9)][:2] == [b'":', b"name"]
 
 

@@ -16,6 +16,7 @@ from espalier.decoding.drafting.continuations import Continuations, HistoryPosit
 from espalier.decoding.drafting.pass_costs import (
     AFTER_FALLS,
     AFTER_RISES,
+    EARLY,
     FURTHER,
     HEAVIEST,
     LISTED,
@@ -233,6 +234,31 @@ def test_worth_is_known_after_some_tokens_of_each_kind() -> None:
     assert worth.least == before, "exactly as many are too few"
     worth.note(1.0, 1, drafted=True)
     assert worth.least == pytest.approx(before + WORTH_RISES)
+
+
+def test_one_pass_that_was_interrupted_says_little_about_what_a_token_costs() -> None:
+    worth = Worth()
+    for _ in range(2 * CERTAIN):
+        worth.note(1.0, 1, drafted=False)
+    for _ in range(2 * CERTAIN):
+        worth.note(1.2, 1, drafted=True)
+    worth.note(1_000_000.0, 1, drafted=False)
+    before = worth.least
+    worth.note(1.2, 1, drafted=True)
+    worth.note(1.2, 1, drafted=True)
+    assert worth.least > before, "drafts still gain nothing"
+
+
+def test_costs_are_listed_again_every_few_passes() -> None:
+    costs = PassCosts()
+    for _ in range(EARLY + 1):
+        costs.note(1, 1.0)
+    listed = costs.listed()
+    costs.note(1, 0.5)
+    assert costs.listed() == listed, "a few passes old"
+    for _ in range(LISTED):
+        costs.note(1, 0.5)
+    assert costs.listed()[1] < listed[1]
 
 
 A, B, C = (HistoryPosition(near=(name, 1), before=0) for name in "abc")

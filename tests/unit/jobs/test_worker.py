@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +76,30 @@ def test_every_item_runs_once_and_no_more_than_the_pipeline_at_a_time(store: Bat
     assert sorted(executor.seen) == sorted(f"c{one}" for one in range(50))
     assert executor.most == 7
     assert found(store, batch.id).state == BatchState.COMPLETED
+
+
+class Judging(Echo):
+    """Gives the verdict that an item asks for."""
+
+    async def execute(self, item: WorkItem) -> ItemAnswer:
+        return replace(await super().execute(item), valid=item.body["valid"])
+
+
+def test_each_recorded_result_is_told_and_counted_by_its_verdict(store: BatchStore) -> None:
+    submit(store, [line(number, valid=valid) for number, valid in enumerate((True, True, False, None))])
+    told: list[bool | None] = []
+    made = worker(store, Judging(), told=lambda attempt: told.append(attempt.answer.valid))
+    asyncio.run(made.run())
+    assert (made.tally.done, made.tally.judged, made.tally.invalid) == (4, 3, 1)
+    assert Counter(told) == {True: 2, False: 1, None: 1}
+
+
+def test_a_worker_that_has_ended_leaves_no_thread(store: BatchStore) -> None:
+    before = set(threading.enumerate())
+    submit(store, [line(1)])
+    made = worker(store, Echo())
+    asyncio.run(made.run())
+    assert not [thread.name for thread in set(threading.enumerate()) - before if thread.name.startswith("espalier-")]
 
 
 def test_the_longest_item_of_a_window_begins_first(store: BatchStore) -> None:

@@ -271,6 +271,32 @@ def test_the_highest_priority_goes_first_and_then_the_oldest(batches: BatchStore
     assert [one.lease.batch for one in items] == [high, first, second, low]
 
 
+def test_a_worker_gets_no_more_items_of_several_batches_than_it_asks_for(batches: BatchStore) -> None:
+    first, second = begun(batches, 2), begun(batches, 3)
+    claimed = batches.queue.claim("w", 3, alone=True)
+    assert [(one.lease.batch, one.lease.line) for one in claimed] == [(first, 1), (first, 2), (second, 1)]
+
+
+def test_the_results_of_a_word_list_servers_job_are_one_list_that_numbers_its_items_from_0(batches: BatchStore) -> None:
+    batch_id = begun(batches, 2)
+    finish(batches)
+    entries = json.loads(b"".join(batches.results.wordlist_list(batch_id, given_ids=False)))
+    assert [one["id"] for one in entries] == [f"chatcmpl-batch-{batch_id}-{index}" for index in (0, 1)]
+    assert not any("custom_id" in one for one in entries)
+    refused = submit(batches, b"\n\n").id
+    assert batches.queue.validate("w", Echo())
+    assert b"".join(batches.results.wordlist_list(refused, given_ids=False)) == b"[]"
+
+
+def test_a_batch_whose_input_was_deleted_before_it_was_read_fails_and_says_so(batches: BatchStore) -> None:
+    batch = submit(batches, [line(1)])
+    assert batches.files.remove(found(batches, batch.id).plan.input_file, caller="me")
+    assert batches.queue.validate("w", Echo())
+    failed = found(batches, batch.id)
+    assert failed.state == BatchState.FAILED
+    assert len(failed.errors) == 1
+
+
 def test_no_caller_opens_more_batches_than_the_limit(batches: BatchStore) -> None:
     file = upload(batches, jsonl([line(1)]))
     plan = found(batches, begun(batches)).plan
@@ -296,6 +322,8 @@ def test_pages_of_batches_go_on_after_the_last_id(batches: BatchStore) -> None:
     assert [one.id for one in (*first, *rest)] == made
     with pytest.raises(InputError, match="after"):
         batches.batches.page(caller="me", limit=2, after="nonsense")
+    with pytest.raises(InputError, match="at least 1"):
+        batches.batches.page(caller="me", limit=0)
 
 
 def test_old_batches_and_uploads_are_deleted_and_open_ones_stay(batches: BatchStore, clock: Clock) -> None:
@@ -423,11 +451,13 @@ def test_a_priority_out_of_range_is_refused(priority: int, batches: BatchStore) 
 def test_items_of_open_batches_are_counted_by_state_and_those_of_ended_ones_not(batches: BatchStore) -> None:
     assert batches.batches.open_items() == dict.fromkeys(ItemState, 0)
     begun(batches, 3)
+    assert batches.batches.open_items() == dict.fromkeys(ItemState, 0) | {ItemState.PENDING: 3}
     begun(batches, 2)
-    assert batches.batches.open_items() == dict.fromkeys(ItemState, 0) | {ItemState.PENDING: 5}
+    begun(batches, 1)
+    assert batches.batches.open_items() == dict.fromkeys(ItemState, 0) | {ItemState.PENDING: 6}
     (item,) = batches.queue.claim("w", 1, alone=True)
     batches.queue.record("w", [ItemEnd(lease=item.lease, answer=answer())])
-    assert batches.batches.open_items() == dict.fromkeys(ItemState, 0) | {ItemState.PENDING: 4, ItemState.DONE: 1}
+    assert batches.batches.open_items() == dict.fromkeys(ItemState, 0) | {ItemState.PENDING: 5, ItemState.DONE: 1}
     finish(batches)
     assert batches.batches.open_items() == dict.fromkeys(ItemState, 0)
 

@@ -21,7 +21,6 @@ from espalier.schema.form import (
     Array,
     Boolean,
     Case,
-    Contains,
     NodeId,
     NormalForm,
     Null,
@@ -197,7 +196,7 @@ class _ArraySearch:
         """Whether forbidding equal strings is correct for every node that the value may match, without dead ends."""
         for case, _ in inside.arrays:
             if case.unique and not self._is_kept(case):
-                if _counted_contains(case) or not all(map(self._is_endless, self._strings(case))):
+                if case.contains or not all(map(self._is_endless, self._strings(case))):
                     return False
             elif not case.unique and sum(map(self._may_be_string, self._places_of(case))) > 1:
                 return False
@@ -216,9 +215,10 @@ class _ArraySearch:
     def _has_room(self, case: Array) -> bool:
         """Whether an array can be completed from its start whatever its items are: it needs at most one, or always
         completes."""
-        counted = _counted_contains(case)
         needs_one = (
-            case.min_items <= 1 and not (counted and case.prefix) and sum(contains.least for contains in counted) <= 1
+            case.min_items <= 1
+            and not (case.contains and case.prefix)
+            and sum(contains.least for contains in case.contains) <= 1
         )
         return needs_one or self._always_completes(case, 0)
 
@@ -281,7 +281,7 @@ class _ArraySearch:
         high = self._most(case)
         if high is not None and high <= 1:
             return True
-        if _counted_contains(case):
+        if case.contains:
             return False
         distinct: set[Hashable] = set()
         for node in (*case.prefix, case.items):
@@ -362,7 +362,3 @@ def _goes_on(dfa: Dfa) -> bool:
                 live.add(state)
                 todo.append(state)
     return all(not live.isdisjoint(edges[state].tolist()) for state in live)
-
-
-def _counted_contains(case: Array) -> tuple[Contains, ...]:
-    return tuple(contains for contains in case.contains if contains.least > 0 or contains.most is not None)
