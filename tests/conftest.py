@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import gc
 import os
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -16,6 +18,7 @@ from hypothesis import settings
 import espalier
 from espalier.wiring import demo_model
 from tests.examples import examples, rows_left_out
+from tests.warm_shell import warm_shell
 
 settings.register_profile("espalier", deadline=None, max_examples=examples(100))
 settings.register_profile("ci", parent=settings.get_profile("espalier"), derandomize=True)
@@ -68,6 +71,13 @@ def demo_engine() -> Iterator[espalier.LoadedEngine]:
     pytest.importorskip("transformers", reason="transformers is not installed")
     with espalier.load(str(demo_model())) as engine:
         yield engine
+
+
+@pytest.fixture(scope="session")
+def programs() -> Iterator[Path]:
+    """The folder of `espalier` and `python` that start fast."""
+    with tempfile.TemporaryDirectory() as folder, warm_shell(Path(folder)) as found:
+        yield found
 
 
 @pytest.fixture(scope="module")

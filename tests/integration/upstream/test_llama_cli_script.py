@@ -119,8 +119,8 @@ def completed(program: list[str], arguments: list[str], tmp_path: Path) -> subpr
     )
 
 
-def ours(arguments: list[str], tmp_path: Path) -> tuple[int, bytes]:
-    ran = completed([sys.executable, str(SCRIPT)], arguments, tmp_path)
+def ours(programs: Path, arguments: list[str], tmp_path: Path) -> tuple[int, bytes]:
+    ran = completed([str(programs / "python"), str(SCRIPT)], arguments, tmp_path)
     return ran.returncode, ran.stdout
 
 
@@ -131,8 +131,10 @@ def real(arguments: list[str], tmp_path: Path) -> tuple[int, bytes]:
 
 
 @pytest.mark.parametrize(("arguments", "code", "out"), RECORDED)
-def test_exit_codes_and_stdout_are_llama_completions(arguments: list[str], code: int, out: str, tmp_path: Path) -> None:
-    assert ours(arguments, tmp_path) == (code, out.encode())
+def test_exit_codes_and_stdout_are_llama_completions(
+    programs: Path, arguments: list[str], code: int, out: str, tmp_path: Path
+) -> None:
+    assert ours(programs, arguments, tmp_path) == (code, out.encode())
 
 
 @pytest.mark.parametrize(("arguments", "code", "out"), RECORDED)
@@ -141,8 +143,8 @@ def test_the_recorded_replies_are_the_real_programs(arguments: list[str], code: 
 
 
 @pytest.mark.parametrize("arguments", DRAWN)
-def test_the_same_seed_draws_the_same_text(arguments: list[str], tmp_path: Path) -> None:
-    assert ours(arguments, tmp_path) == real(arguments, tmp_path)
+def test_the_same_seed_draws_the_same_text(programs: Path, arguments: list[str], tmp_path: Path) -> None:
+    assert ours(programs, arguments, tmp_path) == real(arguments, tmp_path)
 
 
 def test_without_a_model_it_says_so(tmp_path: Path) -> None:
@@ -151,14 +153,14 @@ def test_without_a_model_it_says_so(tmp_path: Path) -> None:
     assert b"--model is required" in ran.stderr
 
 
-def test_a_schema_is_held_where_llama_cpps_converter_loses_it(tmp_path: Path) -> None:
+def test_a_schema_is_held_where_llama_cpps_converter_loses_it(programs: Path, tmp_path: Path) -> None:
     schema = {
         "type": "object",
         "properties": {"n": {"type": "array", "items": {"enum": [1, 2, 3]}, "minItems": 3, "uniqueItems": True}},
         "required": ["n"],
     }
     asked = ["-p", "x", "-j", json.dumps(schema), "-n", "60", "-st", "-s", "2", "--no-display-prompt"]
-    code, out = ours(asked, tmp_path)
+    code, out = ours(programs, asked, tmp_path)
     assert code == 0
     jsonschema.validate(json.loads(out.decode().removesuffix(" [end of text]\n\n\n")), schema)
 
