@@ -75,9 +75,7 @@ def _spell(vocab: Vocab, trie: TokenTrie, data: bytes, rng: random.Random | None
     return tuple(out)
 
 
-def check_walk(
-    compiled: Compiled, tokens: Sequence[int], rng: random.Random, probed: set[bytes] | None = None
-) -> None:
+def check_walk(compiled: Compiled, tokens: Sequence[int], rng: random.Random, probed: set[bytes] | None = None) -> None:
     """Walk one accepted sequence and check every law on the way, at its end, and on the way back. probed: the texts
     after which all of PROBES were looked at already; those of this walk are added."""
     vocab = compiled.vocab
