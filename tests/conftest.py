@@ -65,6 +65,14 @@ def own_data_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def quick_batches() -> Iterator[None]:
+    """A server of this process looks at its batches so often that no test waits for the next look."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("espalier.jobs.worker.IDLE_SECONDS", 0.05)
+        yield
+
+
 @pytest.fixture(scope="session")
 def demo_engine() -> Iterator[espalier.LoadedEngine]:
     """The demo model under transformers with every option at its default. Tests leave it as they find it."""

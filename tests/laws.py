@@ -107,7 +107,8 @@ def check_walk(compiled: Compiled, tokens: Sequence[int], rng: random.Random, pr
 
 
 def check_state(matcher: Matcher, vocab: Vocab, rng: random.Random, count: int = PROBES) -> None:
-    """`allows` of `count` random tokens and of all that matter equals the mask; EOS exactly when accepting; padding and plain specials never; refusal harmless."""
+    """`allows` of `count` random tokens, and of all that matter, equals the mask; EOS exactly when accepting; padding
+    and plain specials never; refusal harmless."""
     mask = matcher.mask()
     assert mask.shape == (masks.words(vocab.width),)
     assert mask.dtype == np.int32

@@ -1,10 +1,10 @@
 """Commands that start fast: a process that has imported Espalier and torch forks one child for each command.
 
-`warm_shell` gives a folder with the programs `espalier` and `python` for the PATH of a shell. Each sends its arguments,
-its folder, its environment and its three streams to the process, hands on the signals that ask it to end, and ends with
-the child's exit code. So a script runs as written, in a real shell, and a command costs what it does, not what importing
-costs, nor what taking apart all that was imported costs at the end: four times as much as most commands. `python` does
-this for script files and for `-c`; any other use of it starts Python anew.
+`warm_shell` gives a folder with the programs `espalier` and `python` for the PATH of a shell. Each sends its
+arguments, its folder, its environment and its three streams to the process, hands on the signals that ask it to end,
+and ends as the child does. So a script runs as written, in a real shell, and a command costs what it does, not what
+importing costs, nor what taking apart all that was imported costs at the end: four times as much as most commands.
+`python` does this for script files and for `-c`; any other use of it starts Python anew.
 
 What is not installed, or hidden from the process by its environment, is not imported: a command fails by it as it would
 in a process of its own. So this module imports nothing but the standard library.
@@ -116,7 +116,8 @@ def main(address: str, kernels: str) -> None:
 
 
 def warm(*, with_kernels: bool) -> None:
-    """Imports what commands import, and loads the kernels where asked. No model runs here: its threads would not survive a fork."""
+    """Imports what commands import, and loads the kernels where asked. No model runs here: its threads would not
+    survive a fork."""
     sys.path.remove(str(ROOT))  # the folder where this process began, which is no command's
     for name in LIBRARIES:
         with contextlib.suppress(ImportError):

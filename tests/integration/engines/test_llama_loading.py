@@ -23,7 +23,7 @@ from espalier.engines.llamacpp.weights import LlamaFile  # noqa: E402
 from espalier.engines.options import EngineOptions  # noqa: E402
 from espalier.errors import CapabilityError, EspalierError, InputError, UnknownModel  # noqa: E402
 from tests import gguf_models as make  # noqa: E402
-from tests.examples import examples
+from tests.examples import examples  # noqa: E402
 
 OPTIONS = EngineOptions(threads=1, kv_size=256)
 

@@ -121,8 +121,8 @@ def allowed_tokens(spec, compiled, width, start):
 
 
 LOOKED_UP = {}
-"""By constraint and text, what `allowed_after` found: each of thousands of tokens is asked about by itself, and one text
-is come to in many ways of generation."""
+"""By constraint and text, what `allowed_after` found: each of thousands of tokens is asked about by itself, and one
+text is come to in many ways of generation."""
 
 
 def allowed_after(spec, compiled, width, tokens):
