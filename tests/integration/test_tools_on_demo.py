@@ -60,6 +60,7 @@ def check(results):
                 jsonschema.validate(json.loads(call.arguments), SCHEMAS[call.name])
 
 
+@pytest.mark.slow
 def test_every_call_parses_validates_and_names_a_tool(eng):
     results = runs(eng)
     check(results)
@@ -76,6 +77,7 @@ def test_required_calls_at_least_once_and_no_more_than_the_limit(eng):
     assert all(1 <= len(result.tool_calls) <= 2 and not result.content for result in results)
 
 
+@pytest.mark.slow
 def test_named_calls_exactly_that(eng):
     results = runs(eng, seeds=SEEDS_OF_OTHER_CHOICES, tool_choice="get_weather")
     check(results)

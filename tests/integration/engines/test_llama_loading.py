@@ -102,6 +102,7 @@ def test_a_file_that_cannot_be_read(good, monkeypatch):
     refused(good, InputError, r"good\.gguf cannot be read: Permission denied")
 
 
+@pytest.mark.slow
 def test_a_file_cut_anywhere_is_refused(tmp_path, good):
     data, random = good.read_bytes(), Random(1)
     end = gguf.GGUFReader(str(good)).data_offset

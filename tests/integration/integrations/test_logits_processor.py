@@ -141,6 +141,7 @@ def allowed_after(spec, compiled, width, tokens):
     return LOOKED_UP[key]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spec", [SPEC, CHOICE, ONE], ids=["schema", "choice", "one text"])
 @pytest.mark.parametrize("way", WAYS)
 def test_every_way_of_generation_is_that_of_transformers_own_prefixes(loaded, request, way, spec):

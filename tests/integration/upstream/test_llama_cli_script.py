@@ -142,6 +142,7 @@ def test_the_recorded_replies_are_the_real_programs(arguments: list[str], code: 
     assert real(arguments, tmp_path) == (code, out.encode())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", DRAWN)
 def test_the_same_seed_draws_the_same_text(programs: Path, arguments: list[str], tmp_path: Path) -> None:
     assert ours(programs, arguments, tmp_path) == real(arguments, tmp_path)
@@ -153,6 +154,7 @@ def test_without_a_model_it_says_so(tmp_path: Path) -> None:
     assert b"--model is required" in ran.stderr
 
 
+@pytest.mark.slow
 def test_a_schema_is_held_where_llama_cpps_converter_loses_it(programs: Path, tmp_path: Path) -> None:
     schema = {
         "type": "object",
@@ -165,6 +167,7 @@ def test_a_schema_is_held_where_llama_cpps_converter_loses_it(programs: Path, tm
     jsonschema.validate(json.loads(out.decode().removesuffix(" [end of text]\n\n\n")), schema)
 
 
+@pytest.mark.slow
 def test_each_line_of_stdin_is_a_turn(tmp_path: Path) -> None:
     line = [sys.executable, str(SCRIPT), "-m", MODEL, "-p", "Hi", "--temp", "0", "-n", "40", "-t", "1"]
     ran = subprocess.run(
@@ -181,6 +184,7 @@ def test_each_line_of_stdin_is_a_turn(tmp_path: Path) -> None:
     assert ran.stdout.endswith("\n> EOF by user\n\n\n")
 
 
+@pytest.mark.slow
 def test_the_client_of_pedrocli_runs_it_as_its_program(tmp_path: Path) -> None:
     program = tmp_path / "llama-cli"
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{SCRIPT}" "$@"\n')

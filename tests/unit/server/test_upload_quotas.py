@@ -157,6 +157,7 @@ def test_only_folders_are_left_out(text: str, said: str) -> None:
     assert without_folders(text) == said
 
 
+@pytest.mark.slow
 def test_replies_to_errors_of_a_running_server_name_no_folder(api: TestClient, tmp_path: Path) -> None:
     """Whatever is asked wrongly, of whichever route."""
     from tests.server_app import make_app
