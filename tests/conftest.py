@@ -7,9 +7,12 @@ draws the same examples each time in CI.
 from __future__ import annotations
 
 import gc
+import importlib
+import importlib.util
 import os
 import tempfile
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -62,6 +65,18 @@ def own_data_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """The database that is used where none is named: never that of whoever runs the tests."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_DATA_HOME", str(tmp_path_factory.mktemp("data-home")))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def certificates_read_once() -> Iterator[None]:
+    """Each call of httpx2, and each client, reads the certificates of this machine: 25 ms, for a plain http address
+    too."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("httpx", "httpx2"):
+            if importlib.util.find_spec(name) is not None:
+                where = f"{name}._transports.default.create_ssl_context"
+                patch.setattr(where, cache(importlib.import_module(name).create_ssl_context))
         yield
 
 
