@@ -119,7 +119,8 @@ def place(extra: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def environment(place: Path, unpacked: Path) -> dict[str, str]:
     paths = os.pathsep.join([str(place / "hiding"), str(unpacked)])
-    return {**TRY.environment_for(place, os.environ), "PYTHONPATH": paths}
+    kept = str(unpacked.parent / "cache")  # what one extra has computed of a vocabulary the next one finds
+    return {**TRY.environment_for(place, os.environ), "PYTHONPATH": paths, "XDG_CACHE_HOME": kept}
 
 
 @pytest.fixture(scope="module")
