@@ -80,7 +80,6 @@ def engine(request: pytest.FixtureRequest) -> espalier.LoadedEngine:
 # The execution model
 
 
-@pytest.mark.slow
 @row("1.1", 'llama-cli -m model.gguf -p "prompt" --grammar-file tool.gbnf, answered on stdout')
 def test_the_one_shot_command(tmp_path: Path) -> None:
     grammar = tmp_path / "tool-call.gbnf"
@@ -91,7 +90,6 @@ def test_the_one_shot_command(tmp_path: Path) -> None:
     assert called(done.stdout).keys() == {"name"}
 
 
-@pytest.mark.slow
 @row("1.2", '"-m", "-p", "--grammar-file", "--temp" "0.0", "--top-k" "1": deterministic')
 def test_the_arguments_of_exec_command(tmp_path: Path) -> None:
     grammar = tmp_path / "tool-call.gbnf"

@@ -34,7 +34,9 @@ ONE, TWO = ({"authorization": f"Bearer {key}"} for key in ("first-secret", "seco
 
 
 @pytest.fixture
-def api(tmp_path: Path) -> Iterator[TestClient]:
+def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
+    """It looks at its batches once, when it starts: the uploads stay what they are."""
+    monkeypatch.setattr("espalier.jobs.worker.IDLE_SECONDS", 600.0)
     keys = tmp_path / "keys.toml"
     keys.write_text(KEYS)
     config = settings(
