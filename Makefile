@@ -42,7 +42,7 @@ demo: .setup-demo ## answer freely, then under a schema, with the demo model, an
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder --durations=10
 
 test: .setup-dev ## run the tests but the slow ones, property tests and long tables with a share of their examples
-	TEST_EXAMPLES=$${TEST_EXAMPLES:-0.25} $(PYTEST) -m "not slow" $(PYTEST_ARGS)
+	TEST_EXAMPLES=$${TEST_EXAMPLES:-0.25} TEST_ROWS=$${TEST_ROWS:-$${TEST_EXAMPLES:-0.1}} $(PYTEST) -m "not slow" $(PYTEST_ARGS)
 
 test-all: .setup-dev ## run every test with every example, as CI does
 	$(PYTEST) $(PYTEST_ARGS)

@@ -145,7 +145,7 @@ def _watch(process: subprocess.Popen[str], log: Path, text: str) -> int:
             return 0
         if code is not None:
             return code
-        time.sleep(0.2)
+        time.sleep(0.02)
     process.kill()
     process.wait()
     return -1

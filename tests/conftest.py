@@ -7,8 +7,13 @@ draws the same examples each time in CI.
 from __future__ import annotations
 
 import gc
+import importlib
+import importlib.util
 import os
+import tempfile
 from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -16,6 +21,7 @@ from hypothesis import settings
 import espalier
 from espalier.wiring import demo_model
 from tests.examples import examples, rows_left_out
+from tests.warm_shell import warm_shell
 
 settings.register_profile("espalier", deadline=None, max_examples=examples(100))
 settings.register_profile("ci", parent=settings.get_profile("espalier"), derandomize=True)
@@ -62,12 +68,39 @@ def own_data_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def certificates_read_once() -> Iterator[None]:
+    """Each call of httpx2, and each client, reads the certificates of this machine: 25 ms, for a plain http address
+    too."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("httpx", "httpx2"):
+            if importlib.util.find_spec(name) is not None:
+                where = f"{name}._transports.default.create_ssl_context"
+                patch.setattr(where, cache(importlib.import_module(name).create_ssl_context))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quick_batches() -> Iterator[None]:
+    """A server of this process looks at its batches so often that no test waits for the next look."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("espalier.jobs.worker.IDLE_SECONDS", 0.05)
+        yield
+
+
 @pytest.fixture(scope="session")
 def demo_engine() -> Iterator[espalier.LoadedEngine]:
     """The demo model under transformers with every option at its default. Tests leave it as they find it."""
     pytest.importorskip("transformers", reason="transformers is not installed")
     with espalier.load(str(demo_model())) as engine:
         yield engine
+
+
+@pytest.fixture(scope="session")
+def programs() -> Iterator[Path]:
+    """The folder of `espalier` and `python` that start fast."""
+    with tempfile.TemporaryDirectory() as folder, warm_shell(Path(folder)) as found:
+        yield found
 
 
 @pytest.fixture(scope="module")

@@ -101,10 +101,19 @@ def ended(use: object, folder: Path) -> str:
     return text
 
 
+def imported(use: object, folder: Path) -> None:
+    """Use a whole store here, so that what that imports is imported once and not in each child."""
+    whole = folder / "used"
+    shutil.copytree(folder / "whole", whole)
+    use(whole)  # type: ignore[operator]
+    shutil.rmtree(whole)
+
+
 def main(kind: str, folder: Path, *wanted: str) -> None:
     """wanted: how the names of the damages begin; all without them."""
     name, use = {"activations": ("data.mdb", use_activations), "database": ("data.db", use_database)}[kind]
     data = (folder / "whole" / name).read_bytes()
+    imported(use, folder)
     for damage, changed in damages(data):
         if wanted and not damage.startswith(wanted):
             continue

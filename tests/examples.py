@@ -1,5 +1,5 @@
 """How many examples a property test runs, and how many rows of a table: `make test-all` runs all of them, `make test` a
-share, CI all rows and half of the examples.
+share, CI all rows and a quarter of the examples.
 
 TEST_EXAMPLES is that share, a number above 0; 1 where it is not set. TEST_ROWS is that of rows, where it differs.
 """

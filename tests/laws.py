@@ -17,8 +17,12 @@ from espalier.errors import NotAvailable, TokenRefused
 from espalier.tokens import mask as masks
 from espalier.tokens.trie import TokenTrie
 from espalier.tokens.vocab import Vocab
+from tests.examples import examples
 
-PROBES = 200  # tokens probed one by one per step, beside the special and allowed ones
+PROBES = examples(200)
+"""Tokens probed one by one in a state, beside the special and allowed ones."""
+AGAIN = 20
+"""The same, where another spelling of the same text comes to the same state."""
 
 
 def check_matcher(
@@ -35,8 +39,9 @@ def check_matcher(
     for text in accepted:
         data = text.encode() if isinstance(text, str) else text
         assert compiled.accepts(text), f"refused: {text!r}"
+        probed: set[bytes] = set()
         for tokens in tokenisations(compiled.vocab, trie, data, rng):
-            check_walk(compiled, tokens, rng)
+            check_walk(compiled, tokens, rng, probed)
     for text in rejected:
         assert not compiled.accepts(text), f"accepted: {text!r}"
     for _ in range(walks):
@@ -70,13 +75,17 @@ def _spell(vocab: Vocab, trie: TokenTrie, data: bytes, rng: random.Random | None
     return tuple(out)
 
 
-def check_walk(compiled: Compiled, tokens: Sequence[int], rng: random.Random) -> None:
-    """Walk one accepted sequence and check every law on the way, at its end, and on the way back."""
+def check_walk(compiled: Compiled, tokens: Sequence[int], rng: random.Random, probed: set[bytes] | None = None) -> None:
+    """Walk one accepted sequence and check every law on the way, at its end, and on the way back. probed: the texts
+    after which all of PROBES were looked at already; those of this walk are added."""
     vocab = compiled.vocab
     matcher = compiled.matcher()
-    seen = [matcher.mask()]
+    seen, text = [matcher.mask()], b""
+    probed = set() if probed is None else probed
     for token in tokens:
-        check_state(matcher, vocab, rng)
+        check_state(matcher, vocab, rng, AGAIN if text in probed else PROBES)
+        probed.add(text)
+        text += vocab.bytes_of(token)
         fork = matcher.fork()
         assert masks.test(matcher.mask(), token), f"token {token} {vocab.text_of(token)!r} is not allowed"
         matcher.advance(token)
@@ -84,7 +93,8 @@ def check_walk(compiled: Compiled, tokens: Sequence[int], rng: random.Random) ->
         fork.advance(token)
         assert np.array_equal(fork.mask(), matcher.mask()), "a fork behaves differently"
         seen.append(matcher.mask())
-    check_state(matcher, vocab, rng)
+    check_state(matcher, vocab, rng, AGAIN if text in probed else PROBES)
+    probed.add(text)
     assert matcher.is_accepting
     for eos in vocab.eos_ids:
         check_end(matcher, vocab, eos)
@@ -96,8 +106,9 @@ def check_walk(compiled: Compiled, tokens: Sequence[int], rng: random.Random) ->
         matcher.rollback(len(tokens) + 1)
 
 
-def check_state(matcher: Matcher, vocab: Vocab, rng: random.Random) -> None:
-    """`allows` equals the mask; EOS exactly when accepting; padding and plain specials never; refusal harmless."""
+def check_state(matcher: Matcher, vocab: Vocab, rng: random.Random, count: int = PROBES) -> None:
+    """`allows` of `count` random tokens, and of all that matter, equals the mask; EOS exactly when accepting; padding
+    and plain specials never; refusal harmless."""
     mask = matcher.mask()
     assert mask.shape == (masks.words(vocab.width),)
     assert mask.dtype == np.int32
@@ -105,7 +116,7 @@ def check_state(matcher: Matcher, vocab: Vocab, rng: random.Random) -> None:
     assert not bits[vocab.width :].any(), "a bit past the width is set"
     assert bits.any(), "nothing is allowed before the end: a trap"
     allowed = np.flatnonzero(bits[: vocab.width])
-    probes = {rng.randrange(vocab.width) for _ in range(min(PROBES, vocab.width))}
+    probes = {rng.randrange(vocab.width) for _ in range(min(count, vocab.width))}
     probes |= {int(i) for i in rng.sample(list(allowed), min(20, len(allowed)))}
     probes |= set(vocab.special_ids) if len(vocab.special_ids) < 50 else set(vocab.eos_ids)
     probes |= {0, vocab.width - 1}

@@ -6,6 +6,7 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -18,10 +19,15 @@ from tests.ports import free_port
 SCRIPT = Path(__file__).parents[1] / "scripts" / "build_llama_tools.sh"
 
 
+@cache
+def built() -> Path:
+    """The folder of the built programs."""
+    return Path(subprocess.run([SCRIPT, "--where"], check=True, capture_output=True, text=True).stdout.strip())
+
+
 def tool(name: str) -> str:
     """The path of a built program. Skips the module where it is not built."""
-    folder = subprocess.run([SCRIPT, "--where"], check=True, capture_output=True, text=True).stdout.strip()
-    path = Path(folder) / name
+    path = built() / name
     if not path.is_file():
         pytest.skip(f"{name} is not built: scripts/build_llama_tools.sh", allow_module_level=True)
     return str(path)

@@ -1,10 +1,13 @@
 """Commands that start fast: a process that has imported Espalier and torch forks one child for each command.
 
-`WarmShell` gives a folder with the programs `espalier` and `python` for the PATH of a shell. Each sends its arguments,
-its folder, its environment and its three streams to the process, and ends with the child's exit code. So a script runs
-as written, in a real shell, and a command costs what it does, not what importing costs, nor what taking apart all that
-was imported costs at the end: four times as much as most commands. `python` does this for script files; any other use
-of it starts Python anew.
+`warm_shell` gives a folder with the programs `espalier` and `python` for the PATH of a shell. Each sends its
+arguments, its folder, its environment and its three streams to the process, hands on the signals that ask it to end,
+and ends as the child does. So a script runs as written, in a real shell, and a command costs what it does, not what
+importing costs, nor what taking apart all that was imported costs at the end: four times as much as most commands.
+`python` does this for script files and for `-c`; any other use of it starts Python anew.
+
+What is not installed, or hidden from the process by its environment, is not imported: a command fails by it as it would
+in a process of its own. So this module imports nothing but the standard library.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import gc
+import importlib
 import json
 import os
 import runpy
@@ -21,17 +25,19 @@ import subprocess
 import sys
 import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
-from tests.server_process import ROOT, clean_environment
-
+ROOT = Path(__file__).resolve().parents[1]
+LIBRARIES = ("torch", "transformers", "transformers.models.llama.modeling_llama", "llama_cpp", "fastapi", "uvicorn")
+"""What commands import of others: most of the time that they take to start."""
+OURS = ("espalier.api", "espalier.engines.huggingface", "espalier.store.open", "espalier.server.apps")
 READY = b"ready\n"
 CLIENT = """#!{python} -IS
-import json, os, socket, sys
+import json, os, signal, socket, sys
 program = {program!r}
-if program == "python" and not (len(sys.argv) > 1 and sys.argv[1].endswith(".py")):
+if program == "python" and not (len(sys.argv) > 1 and (sys.argv[1] == "-c" or sys.argv[1].endswith(".py"))):
     os.execv({python!r}, [{python!r}, *sys.argv[1:]])
 asked = {{"program": program, "arguments": sys.argv[1:], "folder": os.getcwd(), "environment": dict(os.environ)}}
 link = socket.socket(socket.AF_UNIX)
@@ -39,19 +45,30 @@ link.connect({address!r})
 data = json.dumps(asked).encode()
 socket.send_fds(link, [len(data).to_bytes(8, "big")], [0, 1, 2])
 link.sendall(data)
-code = link.recv(1)
-sys.exit(code[0] if code else 70)
+child = int.from_bytes(link.recv(8), "big")
+for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    signal.signal(number, lambda number, _: os.kill(child, number))
+said = link.recv(2)
+code = int.from_bytes(said, "big", signed=True) if said else 70
+if code < 0:  # of a signal: this process ends by the same one
+    signal.signal(-code, signal.SIG_DFL)
+    os.kill(os.getpid(), -code)
+sys.exit(code)
 """
 
 
 @contextlib.contextmanager
-def warm_shell(folder: Path) -> Iterator[Path]:
-    """The folder of the programs; the process ends when the context does. folder: an empty one, with a short path."""
+def warm_shell(folder: Path, environment: Mapping[str, str] | None = None) -> Iterator[Path]:
+    """The folder of the programs; the process ends when the context does. folder: an empty one, with a short path.
+    environment: of the process that imports, where not the usual one of tests; its commands load the kernels that they
+    run, which may have to be compiled there."""
+    from tests.server_process import clean_environment
+
     address = str(folder / "socket")
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.warm_shell", address],
+        [sys.executable, "-m", "tests.warm_shell", address, "kernels" if environment is None else ""],
         cwd=ROOT,
-        env=clean_environment(),
+        env=clean_environment() if environment is None else environment,
         stdout=subprocess.PIPE,
         start_new_session=True,
     )
@@ -72,9 +89,9 @@ def warm_shell(folder: Path) -> Iterator[Path]:
         process.stdout.close()
 
 
-def main(address: str) -> None:
+def main(address: str, kernels: str) -> None:
     """Listens, and forks twice for each command: the first child waits for the second, which runs it."""
-    warm()
+    warm(with_kernels=bool(kernels))
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(address)
         listening.listen()
@@ -90,29 +107,29 @@ def main(address: str) -> None:
             asked, streams = read(link)
             child = os.fork()
             if child:
+                link.sendall(child.to_bytes(8, "big"))
                 _, status = os.waitpid(child, 0)
-                code = os.waitstatus_to_exitcode(status)
-                link.sendall(bytes([code if code >= 0 else 128 - code]))
+                link.sendall(os.waitstatus_to_exitcode(status).to_bytes(2, "big", signed=True))
                 os._exit(0)
             link.close()
             answer(asked, streams)
 
 
-def warm() -> None:
-    """Imports what commands import, and loads the kernels. No model runs here: its threads would not survive a fork."""
-    import torch
-    import transformers
-    from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM  # noqa: F401
-
-    import espalier.api
-    import espalier.cli.generate
-    import espalier.engines.huggingface
-    import espalier.store.open  # noqa: F401
+def warm(*, with_kernels: bool) -> None:
+    """Imports what commands import, and loads the kernels where asked. No model runs here: its threads would not
+    survive a fork."""
+    sys.path.remove(str(ROOT))  # the folder where this process began, which is no command's
+    for name in LIBRARIES:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
     from espalier.cli.doctor import GROUPS
+    from espalier.cli.table import COMMANDS
 
-    assert torch.get_num_threads() == 1
-    assert transformers.__version__
-    for group in GROUPS:
+    for name in (*OURS, *(f"espalier.cli.{entry.target.partition(':')[0]}" for entry in COMMANDS.values())):
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    assert "torch" not in sys.modules or sys.modules["torch"].get_num_threads() == 1
+    for group in GROUPS if with_kernels else ():
         group.load()
     gc.collect()
     gc.freeze()  # no collection of a child looks at it again, which would copy all of its pages
@@ -156,6 +173,11 @@ def answer(asked: dict[str, Any], streams: list[int]) -> NoReturn:
 def run(program: str, arguments: list[str]) -> None:
     if program == "python":
         sys.argv = arguments
+        if arguments[0] == "-c":
+            sys.argv = ["-c", *arguments[2:]]
+            sys.path.insert(0, "")
+            exec(compile(arguments[1], "<string>", "exec"), {"__name__": "__main__"})
+            return
         sys.path.insert(0, str(Path(arguments[0]).resolve().parent))
         runpy.run_path(arguments[0], run_name="__main__")
         return
@@ -174,4 +196,4 @@ def code_of(ended: SystemExit) -> int:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

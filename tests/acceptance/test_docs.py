@@ -132,8 +132,16 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield Server(tmp_path_factory.mktemp("server"), stack)
 
 
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The cache of all pages: what one has computed for the demo model's vocabulary the next one finds."""
+    return tmp_path_factory.mktemp("cache")
+
+
 @pytest.fixture
-def reader(tmp_path: Path, programs: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reader]:
+def reader(
+    tmp_path: Path, programs: Path, server: Server, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Reader]:
     (tmp_path / "home").mkdir()
     (tmp_path / "out").mkdir()
     for path in ROOT.iterdir():
@@ -141,6 +149,7 @@ def reader(tmp_path: Path, programs: Path, server: Server, monkeypatch: pytest.M
             (tmp_path / path.name).symlink_to(path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
     monkeypatch.setenv("PATH", os.pathsep.join([str(programs), os.environ["PATH"]]))
     monkeypatch.setitem(sys.modules, "page", type(sys)("page"))  # dataclasses look their module up
     typing = Reader(tmp_path, programs, server)
@@ -248,7 +257,7 @@ def test_what_a_newcomer_types_runs_from_the_readme_to_the_tour_in_one_folder(re
         reader.close()
     for program in re.findall(r"\(\.\./examples/(\w+\.py)\)", (ROOT / "docs/python.md").read_text(encoding="utf-8")):
         done = subprocess.run(
-            [sys.executable, f"examples/{program}"],
+            ["python", f"examples/{program}"],
             cwd=reader.folder,
             env=clean_environment(),
             capture_output=True,

@@ -1,7 +1,8 @@
 """Each extra alone: every command does its work, or names in one line the extra that it lacks.
 
 The wheel is built and unpacked, and the packages of all other extras are hidden from the process. Nothing is installed;
-`scripts/try_extras.py` runs the same commands in fresh environments.
+`scripts/try_extras.py` runs the same commands in fresh environments. With no extra, each command is a process that
+starts anew; with each extra, a fork of one that has imported what that extra shows (`tests/warm_shell.py`).
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
+import tempfile
 import tomllib
+from collections.abc import Iterator
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
@@ -22,6 +25,7 @@ from packaging.utils import canonicalize_name
 
 from espalier.distribution import EXTRAS
 from tests.acceptance.test_wheel import run as run_checked
+from tests.warm_shell import warm_shell
 
 ROOT = Path(__file__).resolve().parents[2]
 HIDING = '''
@@ -90,14 +94,16 @@ def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module", params=["base", *EXTRAS])
 def extra(request: pytest.FixtureRequest) -> str:
+    if request.param == "ray":
+        pytest.skip("it needs a cluster")
     for module in EXTRAS[request.param].modules if request.param != "base" else ():
         pytest.importorskip(module, reason=f"{module} is not installed")
     return str(request.param)
 
 
 @pytest.fixture(scope="module")
-def place(extra: str, unpacked: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder where the commands run, with programs that see the core and this extra."""
+def place(extra: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder where the commands run, beside what hides the packages of the other extras."""
     folder = tmp_path_factory.mktemp(extra)
     TRY.prepare(folder)
     shown = {extra, *TRY.INCLUDED.get(extra, ())}
@@ -107,25 +113,38 @@ def place(extra: str, unpacked: Path, tmp_path_factory: pytest.TempPathFactory) 
     )
     (folder / "hiding").mkdir()
     (folder / "hiding" / "sitecustomize.py").write_text(HIDING.format(hidden=hidden))
-    for name, arguments in (("python", '"$@"'), ("espalier", f"-c '{MAIN}' \"$@\"")):
-        program = folder / name
-        program.write_text(f'#!/bin/sh\nexec "{sys.executable}" {arguments}\n')
-        program.chmod(0o755)
     return folder
+
+
+@pytest.fixture(scope="module")
+def environment(place: Path, unpacked: Path) -> dict[str, str]:
+    paths = os.pathsep.join([str(place / "hiding"), str(unpacked)])
+    kept = str(unpacked.parent / "cache")  # what one extra has computed of a vocabulary the next one finds
+    return {**TRY.environment_for(place, os.environ), "PYTHONPATH": paths, "XDG_CACHE_HOME": kept}
+
+
+@pytest.fixture(scope="module")
+def commands(extra: str, place: Path, environment: dict[str, str]) -> Iterator[Path]:
+    """The folder of programs that see the core and this extra."""
+    if extra == "base":
+        for name, arguments in (("python", '"$@"'), ("espalier", f"-c '{MAIN}' \"$@\"")):
+            program = place / name
+            program.write_text(f'#!/bin/sh\nexec "{sys.executable}" {arguments}\n')
+            program.chmod(0o755)
+        yield place
+    else:
+        with tempfile.TemporaryDirectory() as folder, warm_shell(Path(folder), environment) as found:
+            yield found
 
 
 @pytest.mark.slow
 @pytest.mark.wheel
 @pytest.mark.parametrize("name", TRY.PROBES)
 def test_an_extra_alone_does_its_work_or_names_what_is_missing(
-    name: str, extra: str, place: Path, unpacked: Path
+    name: str, extra: str, place: Path, commands: Path, environment: dict[str, str]
 ) -> None:
-    if extra == "ray":
-        pytest.skip("it needs a cluster")
-    environment = TRY.environment_for(place, os.environ)
-    environment["PYTHONPATH"] = os.pathsep.join([str(place / "hiding"), str(unpacked)])
     installed = {extra, *TRY.INCLUDED.get(extra, ())}
-    done = TRY.run(TRY.PROBES[name], place, place, environment)
+    done = TRY.run(TRY.PROBES[name], commands, place, environment)
     verdict = TRY.judge(TRY.PROBES[name], installed, done)
     assert not verdict.startswith("FAULT"), verdict
 

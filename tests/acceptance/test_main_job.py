@@ -61,11 +61,13 @@ def test_there_are_twenty_prompts():
     assert len(PROMPTS) == 20
 
 
+@pytest.mark.slow
 def test_unconstrained_greedy_equals_model_generate_for_20_prompts(eng, theirs):
     results = eng.generate(PROMPTS, temperature=0, repetition_penalty=1.0, max_tokens=NEW)
     assert [r.token_ids for r in results] == [generate_with_transformers(theirs, p) for p in PROMPTS]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spec", [SPEC, espalier.JsonObject()], ids=lambda s: s.kind)
 def test_constrained_greedy_equals_model_generate_with_our_processor_for_20_prompts(eng, theirs, spec):
     results = eng.generate(PROMPTS, constraint=spec, temperature=0, repetition_penalty=1.0, max_tokens=NEW)

@@ -95,6 +95,7 @@ def files_at(url: str) -> list[Any]:
     return data
 
 
+@pytest.mark.slow
 def test_a_page_of_another_origin_uploads_and_starts_nothing(page: Any, elsewhere: str, tmp_path: Path) -> None:
     config = settings(batch_jobs="true", trace_level="asked", database_url=f"sqlite:///{tmp_path}/e.db")
     with served(make_app(config=config)) as url:
@@ -153,6 +154,7 @@ def test_tools_over_mcp_are_not_called(page: Any) -> None:
             assert page.evaluate(ASK, [f"{url}/mcp", "POST", kind, begin])[0] == "unread"
 
 
+@pytest.mark.slow
 def test_a_llama_server_behind_the_proxy_is_not_opened_to_pages(page: Any, elsewhere: str, tmp_path: Path) -> None:
     """A llama-server lets every origin read, with credentials."""
 

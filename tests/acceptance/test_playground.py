@@ -179,6 +179,7 @@ def test_tokens_come_while_it_generates_and_stop_ends_it_on_the_server(serve, vi
     assert page.inner_text("#text") == "abcdefghijklmnop"
 
 
+@pytest.mark.slow
 def test_what_is_typed_while_it_generates_stays_and_a_chosen_token_is_not_taken_away(serve, visit):
     held = []
 
@@ -198,6 +199,7 @@ def test_what_is_typed_while_it_generates_stays_and_a_chosen_token_is_not_taken_
     assert page.input_value("#prompt") == "n p / Another"
 
 
+@pytest.mark.slow
 def test_hostile_text_stays_text_and_what_nobody_could_see_is_shown(serve, visit):
     page = visit(serve(HOSTILE))
     page.select_option("#kind", "none")
@@ -251,6 +253,7 @@ def test_what_is_wrong_is_said_beside_its_field(demo, visit, kind, field, text, 
     assert page.locator("#ask .fault:not(:empty)").count() == 0
 
 
+@pytest.mark.slow
 def test_big_numbers_reach_the_server_as_they_were_written(demo, visit):
     page = visit(demo)
     page.select_option("#kind", "json")
@@ -265,6 +268,7 @@ def test_big_numbers_reach_the_server_as_they_were_written(demo, visit):
     assert '"const": 1.50' in sent[1]
 
 
+@pytest.mark.slow
 def test_a_server_with_a_key_says_nothing_without_it_and_the_key_stays_in_the_tab(serve, visit):
     address = serve("Hello", key=True)
     page = visit(address, expects=["status of 401"], ready="#door:not([hidden])")
@@ -299,6 +303,7 @@ def test_a_server_with_a_key_says_nothing_without_it_and_the_key_stays_in_the_ta
     assert "Hello" not in page.inner_text("body")
 
 
+@pytest.mark.slow
 def test_kept_traces_are_listed_looked_at_opened_and_deleted(serve, visit):
     page = visit(serve("Hello"))
     page.select_option("#kind", "none")
@@ -324,6 +329,7 @@ def test_kept_traces_are_listed_looked_at_opened_and_deleted(serve, visit):
     page.wait_for_selector("#recent-note:has-text('None yet')")
 
 
+@pytest.mark.slow
 def test_it_is_used_with_the_keyboard_alone(demo, visit):
     page = visit(demo)
     page.focus("#prompt")
@@ -346,6 +352,7 @@ def test_it_is_used_with_the_keyboard_alone(demo, visit):
     assert page.evaluate("document.activeElement.matches('#text, #panel *, #output *, a, pre')")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_it_fits_a_narrow_screen_in_both_schemes(demo, visit, scheme):
     page = visit(demo, width=360, color_scheme=scheme)
@@ -370,6 +377,7 @@ def test_the_policy_would_refuse_html_and_eval(demo, visit):
     assert tried == ["TypeError", "EvalError"]
 
 
+@pytest.mark.slow
 def test_a_preset_is_chosen_and_those_with_safety_filters_are_offered_too(demo, visit):
     page = visit(demo)
     page.wait_for_selector("#preset-field:not([hidden])")
@@ -383,6 +391,7 @@ def test_a_preset_is_chosen_and_those_with_safety_filters_are_offered_too(demo, 
     assert len(texts) == 1
 
 
+@pytest.mark.slow
 def test_calls_and_other_fields_of_a_request(demo, visit):
     page = visit(demo)
     page.select_option("#kind", "none")
@@ -397,6 +406,7 @@ def test_calls_and_other_fields_of_a_request(demo, visit):
     assert "stream is said by this page" in page.inner_text("#others-fault")
 
 
+@pytest.mark.slow
 def test_a_server_that_goes_away_is_said(serve, visit, tmp_path):
     page = visit(serve("Hello"), expects=["net::ERR", "Failed to load"])
     page.route("**/v1/chat/completions", lambda route: route.abort())
@@ -408,6 +418,7 @@ def test_a_server_that_goes_away_is_said(serve, visit, tmp_path):
     assert "ended early" in page.inner_text("#general-fault")
 
 
+@pytest.mark.slow
 def test_a_typo_in_the_schema_is_a_warning_and_a_link_holds_the_whole_request(serve, visit):
     address = serve('{"a": 1}')
     page = visit(address)
@@ -431,6 +442,7 @@ def test_a_typo_in_the_schema_is_a_warning_and_a_link_holds_the_whole_request(se
     assert other.input_value("#temperature") == "0"
 
 
+@pytest.mark.slow
 def test_a_link_that_is_cut_or_hostile_changes_nothing(serve, visit):
     address = serve("Hello.")
     page = visit(address)
@@ -440,6 +452,7 @@ def test_a_link_that_is_cut_or_hostile_changes_nothing(serve, visit):
         assert page.input_value("#editor") == usual, fragment
 
 
+@pytest.mark.slow
 def test_with_and_without_in_one_click_then_a_conversation_and_a_link_that_holds_both(serve, visit):
     page = visit(serve("yes"))
     sent = []

@@ -23,6 +23,7 @@ ROOT = DEMO.parents[1]
 PAGES, SCRIPTS = ROOT / "src" / "espalier" / "pages", ROOT / "scripts"
 
 
+@pytest.mark.slow
 def test_it_opens_with_a_finished_example_and_says_what_is_seen(serve, visit):
     page = visit(serve("Hello"))
     page.wait_for_selector("#tokens [data-i]")
@@ -55,6 +56,7 @@ def test_the_example_is_what_the_demo_model_writes():
     assert made["steps"][0].keys() == example["steps"][0].keys()
 
 
+@pytest.mark.slow
 def test_with_and_without_says_that_they_agree_where_the_texts_are_equal(serve, visit):
     page = visit(serve("yes"))
     page.select_option("#kind", "choice")
@@ -68,6 +70,7 @@ def test_with_and_without_says_that_they_agree_where_the_texts_are_equal(serve, 
     assert "pushed" not in said
 
 
+@pytest.mark.slow
 def test_bans_and_safety_are_in_the_form_and_in_its_link(serve, visit):
     address = serve("a fox")
     page = visit(address)
@@ -107,6 +110,7 @@ def test_an_old_verdict_goes_when_the_form_has_an_error(serve, visit):
     assert "Valid" not in page.inner_text(".output")
 
 
+@pytest.mark.slow
 def test_recent_traces_show_prompt_and_output_and_deleting_asks(serve, visit):
     page = visit(serve("Hello there"))
     page.select_option("#kind", "none")

@@ -54,6 +54,7 @@ def asked_by_curl(server: ServerProcess, path: str, body: object = None, *flags:
     return done.stdout
 
 
+@pytest.mark.slow
 @curl
 def test_curl_asks_for_the_models(server: ServerProcess) -> None:
     found = json.loads(asked_by_curl(server, "/v1/models"))

@@ -55,6 +55,7 @@ def current(page):
     return int(page.locator("#panel").inner_text().split()[1])
 
 
+@pytest.mark.slow
 def test_every_token_is_a_chip_and_the_arrows_move_between_them(open_page):
     trace = sample_trace(50)
     page = open_page(trace)
@@ -89,6 +90,7 @@ def test_n_and_p_jump_between_steps_whose_favourite_was_forbidden(open_page):
     assert current(page) == following[0]
 
 
+@pytest.mark.slow
 def test_a_click_pins_and_the_address_selects(open_page):
     page = open_page(sample_trace(50), "#t12")
     assert selected(page) == "12"
@@ -132,6 +134,7 @@ def test_the_pointer_shows_a_token(open_page):
     assert current(page) == 7
 
 
+@pytest.mark.slow
 def test_it_works_in_the_dark_on_a_phone_and_with_hostile_text(open_page):
     page = open_page(sample_trace(20), color_scheme="dark")
     dark = page.evaluate("getComputedStyle(document.body).backgroundColor")
@@ -198,6 +201,7 @@ def test_f_cycles_the_filter_and_n_visits_what_passes(open_page):
     assert said(page) == ""
 
 
+@pytest.mark.slow
 def test_search_finds_text_across_tokens_in_any_case(open_page):
     trace = sample_trace(50)
     page = open_page(trace)
@@ -223,6 +227,7 @@ def test_search_finds_text_across_tokens_in_any_case(open_page):
     assert page.evaluate("document.activeElement.dataset.i") is not None
 
 
+@pytest.mark.slow
 def test_a_row_of_the_costs_shows_its_tokens_and_the_table_sorts(open_page):
     trace = sample_trace(50)
     told = trace.by_path()
@@ -241,6 +246,7 @@ def test_a_row_of_the_costs_shows_its_tokens_and_the_table_sorts(open_page):
     assert page.locator("#tokens .out").count() == 0
 
 
+@pytest.mark.slow
 def test_the_dearest_tokens_lead_to_their_steps(open_page):
     trace = sample_trace(50)
     worst = trace.summary()["worst_tokens"]
@@ -257,6 +263,7 @@ def saved(page, name):
     return Path(waiting.value.path()).read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_what_is_saved_is_what_the_trace_says(open_page):
     trace = sample_trace(50)
     page = open_page(trace)
@@ -301,6 +308,7 @@ def test_faults_come_first_and_remedies_are_text(open_page):
     assert selected(page) == "9"
 
 
+@pytest.mark.slow
 def test_how_it_was_decoded_and_what_was_taken_back_is_said(open_page):
     weighing = {"log_weight": -12.5, "ess": 5.25, "particles": 8, "acceptance": 0.5, "log_z": -9.0}
     trace = replace(
@@ -342,6 +350,7 @@ def test_bounds_are_never_shown_as_exact(open_page):
     assert "at least 25.0%" in page.locator("#stats").inner_text()
 
 
+@pytest.mark.slow
 def test_an_old_trace_and_one_without_steps_are_shown(open_page):
     data = as_json(sample_trace(20))
     for name in ("decoding", "closed_by_budget", "rewinds", "score", "weighing", "level", "soft"):
@@ -358,6 +367,7 @@ def test_an_old_trace_and_one_without_steps_are_shown(open_page):
     assert page.locator("#costs tbody tr").count() == len(whole["summary"]["by_path"])
 
 
+@pytest.mark.slow
 def test_two_traces_stand_side_by_side_and_where_they_part_is_marked(open_page):
     a, b = sample_trace(40), sample_trace(50, seed=1)
     ids = [[s.token_id for s in one.steps] for one in (a, b)]
@@ -400,6 +410,7 @@ def test_two_thousand_steps_are_searched_and_filtered(open_page, record_property
     assert said(page).endswith(f"of {found} matches")
 
 
+@pytest.mark.slow
 def test_one_sentence_then_the_output_then_costs_and_the_settings_last_and_folded(open_page):
     trace = sample_trace(20)
     page = open_page(render(trace.to_json(), findings=[]))
@@ -449,6 +460,7 @@ def test_a_column_has_one_unit(open_page):
     assert all(re.fullmatch(r"<?\d+\.\d\d nats", text) for text in taxes), taxes
 
 
+@pytest.mark.slow
 def test_the_list_of_a_summary_trace_is_laid_out_as_that_of_its_steps(open_page):
     data = as_json(sample_trace(40))
     lefts = []
@@ -474,6 +486,7 @@ def test_breakers_of_dry_are_shown_as_they_are(open_page):
     assert r'["\n", "\"", "*"]' in page.locator("#about").inner_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [1400, 760])
 def test_the_output_and_a_token_are_in_the_first_screen(open_page, width):
     page = open_page(sample_trace(40))

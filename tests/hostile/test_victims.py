@@ -49,9 +49,10 @@ def check(found: Run) -> None:
 
 @pytest.mark.parametrize("keys", [False, True], ids=["no keys", "keys"])
 def test_victims_of_some_attacks(keys: bool) -> None:
+    """With keys, every third: they are looked at before what an attack is about."""
     attacks = [one for one in ATTACKS if one.name in SHORT]
     assert len(attacks) == len(SHORT)
-    check(run(str(DEMO), attacks, keys=keys, seconds=1.5))
+    check(run(str(DEMO), attacks[::3] if keys else attacks, keys=keys, seconds=1.5))
 
 
 @pytest.mark.skipif(os.environ.get("ESPALIER_HOSTILE") != "all", reason="ESPALIER_HOSTILE is not all")

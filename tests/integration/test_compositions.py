@@ -85,6 +85,7 @@ def test_a_json_object_of_50_characters_beside_safety_over_http(eng, stream):
     assert len(text) <= 50
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["mask", "jump", pytest.param("beam", marks=pytest.mark.slow)])
 def test_every_member_holds_under_other_strategies_and_a_token_limit(eng, strategy):
     result = eng.generate(PROMPT, constraint=SAFE, strategy=strategy, temperature=0, max_tokens=12, on_budget="close")

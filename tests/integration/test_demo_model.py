@@ -53,6 +53,7 @@ def loaded() -> tuple[Any, Any]:
     return model, tokenizer
 
 
+@pytest.mark.slow
 def test_the_card_and_the_samples_are_the_model_s_own(capsys: pytest.CaptureFixture[str]) -> None:
     status = script("demo_model_card").main([str(DEMO), "--check"])
     assert status == 0, capsys.readouterr().out

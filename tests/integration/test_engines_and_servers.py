@@ -159,6 +159,7 @@ def test_anthropics_thinking_with_a_budget_is_held_before_another_server() -> No
         assert [part["type"] for part in reply.json()["content"]] == ["thinking", "text"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["llama-server", "openai"])
 def test_embeddings_are_those_of_the_server_behind_and_what_it_lacks_is_told(
     addresses: dict[str, str], engine: str

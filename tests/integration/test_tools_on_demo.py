@@ -14,6 +14,7 @@ pytest.importorskip("transformers", reason="transformers is not installed")
 import espalier
 from espalier.chat.tools import read_tools
 from espalier.wiring import demo_model
+from tests.examples import examples
 
 TOOLS = read_tools(json.loads((demo_model().parents[1] / "examples" / "tools.json").read_text()))
 SCHEMAS = {tool.name: tool.schema for tool in TOOLS}
@@ -23,10 +24,10 @@ PROMPTS = (
     "What is the capital of France?",
     "Send an email to ana.silva@example.com about lunch",
 )
-SEEDS = 200
-SEEDS_OF_OTHER_CHOICES = 80
+SEEDS = examples(200)
+SEEDS_OF_OTHER_CHOICES = examples(80)
 """The grammar fixes more of the text than where the model may choose to call."""
-SEEDS_OF_OTHER_FORMATS = int(os.environ.get("ESPALIER_TOOL_SEEDS") or 20)
+SEEDS_OF_OTHER_FORMATS = int(os.environ.get("ESPALIER_TOOL_SEEDS") or examples(20))
 """For each new format and choice, of which there are forty; 200 take half an hour."""
 
 
@@ -60,13 +61,14 @@ def check(results):
                 jsonschema.validate(json.loads(call.arguments), SCHEMAS[call.name])
 
 
+@pytest.mark.slow
 def test_every_call_parses_validates_and_names_a_tool(eng):
     results = runs(eng)
     check(results)
     calls = [len(result.tool_calls) for result in results]
     # The model was trained to call in this format, and to answer the third prompt in words.
-    assert sum(count > 0 for count in calls[0::4]) > 40
-    assert sum(count == 0 for count in calls[2::4]) > 25
+    assert sum(count > 0 for count in calls[0::4]) > SEEDS // 5
+    assert sum(count == 0 for count in calls[2::4]) > SEEDS // 8
 
 
 @pytest.mark.slow
@@ -76,6 +78,7 @@ def test_required_calls_at_least_once_and_no_more_than_the_limit(eng):
     assert all(1 <= len(result.tool_calls) <= 2 and not result.content for result in results)
 
 
+@pytest.mark.slow
 def test_named_calls_exactly_that(eng):
     results = runs(eng, seeds=SEEDS_OF_OTHER_CHOICES, tool_choice="get_weather")
     check(results)

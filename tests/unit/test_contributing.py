@@ -39,6 +39,7 @@ def test_every_kind_of_addition_has_its_list() -> None:
     assert {name: len(paths) for name, (_, paths) in listed().items()} == MOST
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("example", MOST)
 def test_an_addition_that_was_made_took_the_files_of_its_list(example: str) -> None:
     names, paths = listed()[example]

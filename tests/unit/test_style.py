@@ -17,6 +17,7 @@ def plant(root: Path, path: str, source: str) -> None:
     target.write_text(source, encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_this_tree_has_no_findings() -> None:
     assert check(ROOT) == []
 

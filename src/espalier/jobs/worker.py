@@ -73,7 +73,7 @@ class Worker:
     retry: Retry = field(default_factory=Retry)
     until_idle: bool = False
     beat: float = BEAT_SECONDS
-    idle: float = IDLE_SECONDS
+    idle: float = field(default_factory=lambda: IDLE_SECONDS)
     rng: random.Random = field(default_factory=random.Random)
     told: Callable[[ItemEnd], None] = lambda _: None
     tally: Tally = field(default_factory=Tally)

@@ -119,6 +119,7 @@ def test_the_basic_command(rebuilt: Rebuilt) -> None:
     assert len(written(rebuilt.folder)) == 2
 
 
+@pytest.mark.slow
 @row("1.2", "`example_reconstruct.py`: an example of its use", differs="`examples/example_reconstruct.py`")
 def test_the_example_script(tmp_path: Path) -> None:
     environ = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
@@ -331,6 +332,7 @@ def test_captured_here_and_rebuilt(tmp_path: Path, capfd: pytest.CaptureFixture[
     assert one["input_length"] > 0
 
 
+@pytest.mark.slow
 @row("6.2", "Large LMDB files may take some time", differs="10,000 entries in seconds, memory does not grow with them")
 def test_many_entries(tmp_path: Path) -> None:
     count = 10_000

@@ -217,6 +217,7 @@ def test_the_biases_can_be_set() -> None:
     assert mode.apply_biases(logits(), "}")[65] == -2.0
 
 
+@pytest.mark.slow
 @row("6.1", "For production: tokenizer integration, ids mapped to bytes")
 def test_tokenizer_integration(demo_engine: espalier.LoadedEngine) -> None:
     vocab = demo_engine.vocab

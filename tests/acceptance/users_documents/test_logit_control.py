@@ -100,6 +100,7 @@ def test_the_arguments_of_exec_command(tmp_path: Path) -> None:
     assert called(outputs.pop()) == {"name": "send_email"}
 
 
+@pytest.mark.slow
 @row("1.2", '"-m", "-p", "--grammar-file", "--temp" "0.0", "--top-k" "1": deterministic')
 def test_the_arguments_give_what_llama_completion_gives(tmp_path: Path) -> None:
     program = tool("llama-completion")
@@ -119,6 +120,7 @@ def test_every_step_kept_to_the_grammar(demo: espalier.LoadedEngine) -> None:
     assert any(step.removed_mass for step in result.trace.steps)
 
 
+@pytest.mark.slow
 @row("1.4", "--repeat-penalty, --top-p and the other sampling flags reach the sampler")
 def test_the_sampling_flags_of_the_table() -> None:
     asked = ["-m", str(GGUF), "-p", "Hi", "-no-cnv", "--no-display-prompt", "-n", "8", "--seed", "5"]

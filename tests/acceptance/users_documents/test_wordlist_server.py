@@ -57,6 +57,7 @@ def test_the_unified_server(tmp_path: Path) -> None:
         assert web.get("/v1/batch/jobs", headers=AUTH).status_code == 200
 
 
+@pytest.mark.slow
 @row("1.2", "The chat service without batch routes: `app_chat:app`", differs="`espalier.server.app_chat:app`")
 def test_the_chat_service(servers: Servers) -> None:
     assert servers.ask(max_tokens=4, num_beams=1).status_code == 200
@@ -105,6 +106,7 @@ def test_the_nginx_map() -> None:
     assert text.index("127.0.0.1:8010") < text.index("127.0.0.1:8011")
 
 
+@pytest.mark.slow
 @row(
     "1.7",
     "One batch process, since the status is in memory",
@@ -161,6 +163,7 @@ def test_authentication(servers: Servers, tmp_path: Path) -> None:
     assert json.loads(servers.curl(line, tmp_path))["object"] == "list"
 
 
+@pytest.mark.slow
 @row(
     "2.5",
     "The default token is changeme",
@@ -194,6 +197,7 @@ def test_chat(servers: Servers) -> None:
     assert servers.ask(max_tokens=4, num_beams=1).status_code == 200
 
 
+@pytest.mark.slow
 @row("3.3", "POST /v1/batch/jobs")
 def test_post_job(servers: Servers) -> None:
     reply = servers.post_job(MY_REQUESTS[:1], "max_tokens=4&num_beams=1")
@@ -201,6 +205,7 @@ def test_post_job(servers: Servers) -> None:
     servers.ended(reply.json()["job_id"])
 
 
+@pytest.mark.slow
 @row("3.4", "GET /v1/batch/jobs/{job_id}")
 def test_get_job(servers: Servers, job: tuple[dict[str, Any], Any]) -> None:
     found = httpx2.get(f"{servers.batch}/v1/batch/jobs/{job[0]['job_id']}", headers=AUTH)
@@ -340,6 +345,7 @@ def test_what_the_constraint_takes() -> None:
         assert (taken == len(unicodedata.normalize("NFC", text).encode()) and matcher.is_accepting) == is_taken, text
 
 
+@pytest.mark.slow
 @row("5.4", "PREBUILD_PREFIX compiles PREBUILD_LANGS x PREBUILD_WORD_COUNTS at startup")
 def test_prebuilding(tmp_path: Path) -> None:
     config = configured(tmp_path, prebuild_prefix="true", prebuild_langs="es,en", prebuild_word_counts="100,3000")

@@ -50,6 +50,7 @@ def test_jobs_need_a_key(servers: Servers) -> None:
         assert (reply.status_code, reply.json()) == (403, {"detail": "Forbidden"})
 
 
+@pytest.mark.slow
 @needs_curl
 @pytest.mark.parametrize(
     "line",
@@ -77,6 +78,7 @@ def test_a_job_by_curl(line: str, servers: Servers, tmp_path: Path) -> None:
     assert servers.ended(found["job_id"])["status"] == "completed"
 
 
+@pytest.mark.slow
 @needs_curl
 @row("6.4", "Check the status by curl: job_id, status, submitted_at, error")
 def test_the_status_by_curl(servers: Servers, job: tuple[dict[str, Any], Any], tmp_path: Path) -> None:
@@ -121,6 +123,7 @@ def test_job_wide_words(job: tuple[dict[str, Any], Any]) -> None:
         assert spoken(choice["message"]["content"]) <= first_words(1000) or choice["finish_reason"] == "length"
 
 
+@pytest.mark.slow
 @row("6.9", "Values of items are ignored", differs="unless `per_item=true`")
 def test_values_of_items(servers: Servers) -> None:
     items = [MY_REQUESTS[1] | {"max_tokens": 64, "vocab_lang": "en", "vocab_n_words": 10}]
@@ -138,6 +141,7 @@ def test_the_defaults_of_a_job() -> None:
     assert {name: wordlist_item_body(MY_REQUESTS[2], {})[name] for name in DEFAULTS} == DEFAULTS
 
 
+@pytest.mark.slow
 @row("6.11", "max_tokens is clamped to ALLOWED_MAX_NEW_TOKENS")
 def test_allowed_max_new_tokens(tmp_path: Path) -> None:
     config = configured(tmp_path, allowed_max_new_tokens="2,5")
@@ -146,6 +150,7 @@ def test_allowed_max_new_tokens(tmp_path: Path) -> None:
         assert reply.json()["usage"]["completion_tokens"] == 5
 
 
+@pytest.mark.slow
 @row("6.12", "batch_size=BATCH_JOB_PIPELINE_SIZE", differs="so many items run at once, beside chat, in one batch")
 def test_the_pipeline_size(tmp_path: Path) -> None:
     config = configured(tmp_path, batch_job_pipeline_size="2")
@@ -185,6 +190,7 @@ def test_a_missing_language_file(servers: Servers) -> None:
     assert found["error"].startswith("Constrained vocabulary config failed for lang 'xx'. there is no word list")
 
 
+@pytest.mark.slow
 @row("6.15", "vocab_n_words above the list's length in a job", differs="the whole list is taken, and a warning says so")
 def test_a_job_with_more_words_than_there_are(servers: Servers) -> None:
     query = "vocab_lang=es&vocab_n_words=10000000&max_tokens=4&num_beams=1"
@@ -192,6 +198,7 @@ def test_a_job_with_more_words_than_there_are(servers: Servers) -> None:
     assert servers.run_job(MY_REQUESTS[:1], query)[0]["status"] == "completed"
 
 
+@pytest.mark.slow
 @row("6.16", "Statuses: pending, processing, completed, failed")
 def test_the_statuses(servers: Servers) -> None:
     assert servers.post_job(MY_REQUESTS[:1], "max_tokens=4&num_beams=1").json()["status"] == "pending"
@@ -199,6 +206,7 @@ def test_the_statuses(servers: Servers) -> None:
     assert servers.run_job([], "")[0]["status"] == "completed"
 
 
+@pytest.mark.slow
 @row(
     "6.17",
     "The file must be a list of objects with at least model and messages",
@@ -211,6 +219,7 @@ def test_faulty_items(servers: Servers) -> None:
     assert servers.run_job(b'{"a": 1}', "")[0]["error"] == "Input file must contain a JSON list."
 
 
+@pytest.mark.slow
 @row("6.18", "Uploads are stored in BATCH_JOB_TEMP_DIR and removed after processing; the results stay")
 def test_uploads_are_removed(servers: Servers, job: tuple[dict[str, Any], Any]) -> None:
     servers.run_job(MY_REQUESTS[:1], "max_tokens=4&num_beams=1")

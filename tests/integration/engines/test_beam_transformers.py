@@ -123,6 +123,7 @@ def test_few_beams_and_many(engine, model, beams):
             assert found[0][0] == greedy.token_ids
 
 
+@pytest.mark.slow
 def test_penalties_and_biases_are_their_processors(engine, model):
     """A repetition penalty over the whole text and a bias: theirs, in their order, on ln p."""
     word = engine.engine.encode(" the", add_special=False)[0]
@@ -147,6 +148,7 @@ def test_penalties_and_biases_are_their_processors(engine, model):
         equal(got, wanted, prompt)
 
 
+@pytest.mark.slow
 def test_a_stop_text_ends_a_hypothesis_where_theirs_does(engine, model):
     tokenizer = transformers.AutoTokenizer.from_pretrained(demo_model())
     for prompt in PROMPTS[:8]:
@@ -169,6 +171,7 @@ def test_many_searches_at_once_are_each_as_alone(engine):
             assert [o.token_ids for o in other.others] == [o.token_ids for o in one.others]
 
 
+@pytest.mark.slow
 def test_llama_cpp_finds_the_same(engine):
     pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
     parity = {"kv_type": "f32", "flash_attention": "off", "threads": 1}

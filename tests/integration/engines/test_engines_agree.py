@@ -165,6 +165,7 @@ def test_greedy_outputs_are_identical_under(torch_engine, llama_engine, kind):
     assert all(result.verdict.valid is not False for result in finished)
 
 
+@pytest.mark.slow
 def test_greedy_outputs_are_identical_with_tools_and_reasoning(torch_engine, llama_engine):
     results = same_outputs(torch_engine, llama_engine, tools=TOOLS, tool_choice="auto", max_tokens=60)
     assert any(result.tool_calls for result in results)

@@ -183,6 +183,7 @@ print([len(next(one).text) > 0 for one in kept])
     assert (done.returncode, done.stdout, done.stderr) == (0, "[True, True]\n", "")
 
 
+@pytest.mark.slow
 def test_memory_is_given_back_once_in_order_and_at_the_end_of_the_process(folder):
     """In a process of its own: contexts and files dropped in every order, one left to the interpreter's exit."""
     script = f"""

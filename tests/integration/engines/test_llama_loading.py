@@ -23,6 +23,7 @@ from espalier.engines.llamacpp.weights import LlamaFile  # noqa: E402
 from espalier.engines.options import EngineOptions  # noqa: E402
 from espalier.errors import CapabilityError, EspalierError, InputError, UnknownModel  # noqa: E402
 from tests import gguf_models as make  # noqa: E402
+from tests.examples import examples  # noqa: E402
 
 OPTIONS = EngineOptions(threads=1, kv_size=256)
 
@@ -101,6 +102,7 @@ def test_a_file_that_cannot_be_read(good, monkeypatch):
     refused(good, InputError, r"good\.gguf cannot be read: Permission denied")
 
 
+@pytest.mark.slow
 def test_a_file_cut_anywhere_is_refused(tmp_path, good):
     data, random = good.read_bytes(), Random(1)
     end = gguf.GGUFReader(str(good)).data_offset
@@ -237,11 +239,11 @@ from espalier.engines.llamacpp.weights import LlamaFile
 from espalier.engines.options import EngineOptions
 from espalier.errors import EspalierError
 options, random = EngineOptions(threads=1, kv_size=256, sequences=2), Random(7)
-folder, loaded, refused = Path(sys.argv[1]), 0, 0
-for name in sys.argv[2:]:
+folder, count, loaded, refused = Path(sys.argv[1]), int(sys.argv[2]), 0, 0
+for name in sys.argv[3:]:
     path, end = Path(name.split("=")[0]), int(name.split("=")[1])
     source = path.read_bytes()
-    for _ in range(120):
+    for _ in range(count):
         data = bytearray(source)
         at = random.choice([random.randrange(600), random.randrange(end), end - 1 - random.randrange(2000)])
         kind = random.choice(["flip", "flip", "zeros", "ones", "cut"])
@@ -267,13 +269,15 @@ print(loaded, refused)
 
 @pytest.mark.slow
 def test_no_damage_to_a_header_ends_the_process(tmp_path, good):
-    """360 damaged files with a fixed seed, in a process of their own: each is loaded or refused by an error of ours."""
+    """360 damaged files with a fixed seed, or a share, in a process of their own: each is loaded or refused by an error
+    of ours."""
+    count = examples(120)
     spm = make.write_llama(tmp_path / "spm.gguf", make.spm_words())
     state = make.write_mamba(tmp_path / "state.gguf", make.bpe_words())
     files = [f"{path}={gguf.GGUFReader(str(path)).data_offset}" for path in (good, spm, state)]
-    command = [sys.executable, "-X", "faulthandler", "-c", FUZZ, str(tmp_path), *files]
+    command = [sys.executable, "-X", "faulthandler", "-c", FUZZ, str(tmp_path), str(count), *files]
     done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     loaded, refused_count = map(int, done.stdout.split())
-    assert loaded + refused_count == 360
-    assert min(loaded, refused_count) > 20
+    assert loaded + refused_count == 3 * count
+    assert min(loaded, refused_count) > count // 6

@@ -35,6 +35,7 @@ def logits_with(folder, *lora):
     return last(model, model.new(), (1, 2, 3, 4))
 
 
+@pytest.mark.slow
 def test_an_adapter_changes_the_logits_by_its_scale(folder):
     path = str(folder / "lora.gguf")
     none, full, half = (
@@ -52,6 +53,7 @@ def test_an_adapter_of_scale_0_is_none(folder):
     assert np.array_equal(found, logits_with(folder))
 
 
+@pytest.mark.slow
 def test_adapters_are_applied_together_in_any_order(folder):
     one, two = Lora(path=str(folder / "lora.gguf")), Lora(path=str(folder / "other.gguf"), scale=0.7)
     both = logits_with(folder, one, two)
@@ -67,6 +69,7 @@ def test_an_adapter_that_is_not_there_is_named(folder):
     assert "ESPALIER_LORA" in caught.value.hint
 
 
+@pytest.mark.slow
 def test_an_adapter_of_another_model_is_refused_with_the_reason(folder, tmp_path):
     wide = make.write_lora(tmp_path / "wide.gguf", hidden=128)
     arch = make.write_lora(tmp_path / "arch.gguf", arch="gemma3")

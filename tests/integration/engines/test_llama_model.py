@@ -64,6 +64,7 @@ def test_the_laws_hold_exactly_with_a_float32_cache(folder, name):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch_size", [None, 5])
 @pytest.mark.parametrize("name", ["bpe.gguf", "window.gguf", DEMO])
 def test_the_laws_hold_where_each_sequence_has_a_cache_of_its_own(folder, name, batch_size):

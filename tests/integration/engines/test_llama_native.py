@@ -112,6 +112,7 @@ def set_to(seed, **fields):
     return SamplingConfig.from_json(PLAIN.to_json() | {"seed": seed} | fields)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", GRAMMARS)
 def test_the_tokens_are_those_of_llama_server_rejections_included(engine, server, name):
     rejections = 0

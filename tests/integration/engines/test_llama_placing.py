@@ -22,6 +22,7 @@ def path(tmp_path_factory) -> Path:
     return make.write_llama(tmp_path_factory.mktemp("gguf") / "bpe.gguf", make.bpe_words())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "said", "field"),
     [

@@ -65,6 +65,7 @@ ROADS: dict[str, Callable[[Path], Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("road", ROADS)
 def test_a_file_that_crashes_llama_cpp_is_an_error(crashing: Path, road: str) -> None:
     with pytest.raises(InputError, match=ENDS) as caught:
@@ -110,6 +111,7 @@ def test_what_was_read_well_is_not_tried_again(good: Path, tmp_path: Path, monke
             trial.try_header(good, header, cache=tmp_path / "new")
 
 
+@pytest.mark.slow
 def test_a_file_that_crashes_is_tried_every_time(crashing: Path, tmp_path: Path) -> None:
     for _ in range(2):
         with pytest.raises(InputError, match=ENDS):

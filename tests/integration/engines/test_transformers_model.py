@@ -116,6 +116,7 @@ def full_forward(model: Any) -> Callable[[Sequence[int]], Rows]:
     return oracle
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*MODELS, *UNCUTTABLE])
 def test_it_keeps_the_laws(name: str) -> None:
     model = build((MODELS | UNCUTTABLE)[name])
@@ -399,6 +400,7 @@ def test_a_name_that_is_no_model_is_named(tmp_path: Path, monkeypatch: pytest.Mo
         load_model(str(tmp_path / "weights.bin"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("config", "expected"),
     [

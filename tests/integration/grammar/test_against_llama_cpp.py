@@ -68,6 +68,7 @@ def is_tame(grammar):
     )
 
 
+@pytest.mark.slow
 @given(small_grammars, st.randoms(use_true_random=False))
 @settings(max_examples=examples(150), derandomize=True, suppress_health_check=list(HealthCheck))
 def test_random_grammars_have_the_same_masks(llama, grammar, random):

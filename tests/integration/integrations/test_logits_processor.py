@@ -111,23 +111,37 @@ def assistant():
     return transformers.AutoModelForCausalLM.from_pretrained(draft, dtype=torch.float32).eval()
 
 
-def allowed_tokens(compiled, width, start):
-    """The constraint as a `prefix_allowed_tokens_fn`, which goes through the text anew at every step."""
-    eos = compiled.vocab.eos_ids[0]
+def allowed_tokens(spec, compiled, width, start):
+    """The constraint as a `prefix_allowed_tokens_fn`, which goes through each text anew."""
 
     def allowed(_, row):
-        matcher = compiled.matcher()
-        for token in row[start:].tolist():
-            if matcher.is_finished or not matcher.allows(token):
-                return [eos]
-            matcher.advance(token)
-        if matcher.is_finished:
-            return [eos]
-        return [token for token in range(min(width, compiled.vocab.width)) if matcher.allows(token)]
+        return allowed_after(spec, compiled, width, tuple(row[start:].tolist()))
 
     return allowed
 
 
+LOOKED_UP = {}
+"""By constraint and text, what `allowed_after` found: each of thousands of tokens is asked about by itself, and one
+text is come to in many ways of generation."""
+
+
+def allowed_after(spec, compiled, width, tokens):
+    key = json.dumps(spec.to_json()), tokens
+    if key not in LOOKED_UP:
+        eos = compiled.vocab.eos_ids[0]
+        matcher = compiled.matcher()
+        for token in tokens:
+            if matcher.is_finished or not matcher.allows(token):
+                break
+            matcher.advance(token)
+        else:
+            tokens = () if matcher.is_finished else range(min(width, compiled.vocab.width))
+            LOOKED_UP[key] = [token for token in tokens if matcher.allows(token)] or [eos]
+        LOOKED_UP.setdefault(key, [eos])
+    return LOOKED_UP[key]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("spec", [SPEC, CHOICE, ONE], ids=["schema", "choice", "one text"])
 @pytest.mark.parametrize("way", WAYS)
 def test_every_way_of_generation_is_that_of_transformers_own_prefixes(loaded, request, way, spec):
@@ -136,7 +150,7 @@ def test_every_way_of_generation_is_that_of_transformers_own_prefixes(loaded, re
     inputs = tokenizer(prompts, return_tensors="pt", padding=True)
     inputs.pop("token_type_ids", None)
     processor = ConstraintLogitsProcessor(spec, tokenizer=tokenizer, width=model.config.vocab_size)
-    own = allowed_tokens(processor.compiled, model.config.vocab_size, inputs["input_ids"].shape[1])
+    own = allowed_tokens(spec, processor.compiled, model.config.vocab_size, inputs["input_ids"].shape[1])
     options = {"max_new_tokens": 40, "do_sample": False, **inputs, **WAYS[way]}
     if "assistant_model" in options:
         options["assistant_model"] = request.getfixturevalue("assistant")
@@ -161,7 +175,7 @@ def test_groups_of_beams_come_one_after_the_other(loaded, spec, beams, groups):
     model, tokenizer = loaded
     ids = tokenizer("Hello", return_tensors="pt")["input_ids"]
     processor = ConstraintLogitsProcessor(spec, tokenizer=tokenizer, width=model.config.vocab_size)
-    own = allowed_tokens(processor.compiled, model.config.vocab_size, ids.shape[1])
+    own = allowed_tokens(spec, processor.compiled, model.config.vocab_size, ids.shape[1])
     size = beams // groups
     prefixes = transformers.PrefixConstrainedLogitsProcessor(own, size)
     both = []

@@ -149,6 +149,7 @@ def test_every_generating_route_takes_batches(route: str, web: TestClient) -> No
     assert (body["choices"][0]["text"] if "choices" in body else body["content"]) is not None
 
 
+@pytest.mark.slow
 def test_a_batch_of_responses_is_stored_and_goes_on_from_a_response(tmp_path: Path) -> None:
     config = settings(batch_jobs="true", store_responses="true", database_url=f"sqlite:///{tmp_path}/e.db")
 
@@ -174,6 +175,7 @@ def test_a_batch_of_responses_is_stored_and_goes_on_from_a_response(tmp_path: Pa
         assert missing["response"]["body"]["error"]["param"] == "previous_response_id"
 
 
+@pytest.mark.slow
 def test_a_batch_of_embeddings_has_the_vectors_of_the_route(web: TestClient) -> None:
     def line(name: str, body: dict[str, Any]) -> dict[str, Any]:
         return {"custom_id": name, "method": "POST", "url": "/v1/embeddings", "body": body}
@@ -263,6 +265,7 @@ def test_a_batch_that_begins_paused_runs_when_it_is_resumed(web: TestClient) -> 
     assert 'espalier:batch_items{state="pending"} 0.0' in web.get("/metrics").text
 
 
+@pytest.mark.slow
 def test_items_that_a_constraint_stopped_elsewhere_refuses_for_a_minute_are_tried_again(
     web: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -330,6 +333,7 @@ def test_the_word_list_servers_routes_run_a_job_whose_ids_do_not_shift(web: Test
     assert web.get(f"/v1/batch/jobs/{job['job_id']}").status_code == 404
 
 
+@pytest.mark.slow
 def test_values_of_items_count_with_per_item(tmp_path: Path) -> None:
     config = settings(batch_jobs="true", database_url=f"sqlite:///{tmp_path}/e.db", allowed_max_new_tokens="2,40")
     with TestClient(make_app(WISH, config=config)) as web:
@@ -377,6 +381,7 @@ def test_keys_are_asked_for_in_each_shape(tmp_path: Path) -> None:
         assert web.get("/v1/batch/jobs/x").json() == {"detail": "Forbidden"}
 
 
+@pytest.mark.slow
 def test_an_item_that_keeps_a_trace_says_which(web: TestClient) -> None:
     batch = run(web, lines(chat_line("a", max_tokens=5, espalier={"trace": "summary"})))
     (one,) = content(web, batch["output_file_id"])
@@ -395,6 +400,7 @@ def test_a_restarted_server_goes_on_where_it_was(tmp_path: Path) -> None:
         assert [one["custom_id"] for one in content(web, batch["output_file_id"])] == [f"c{n}" for n in range(40)]
 
 
+@pytest.mark.slow
 def test_a_job_with_more_words_than_the_list_has_takes_the_whole_list(tmp_path: Path) -> None:
     config = settings(batch_jobs="true", database_url=f"sqlite:///{tmp_path}/e.db")
     with TestClient(make_app("Hola amigo.", config=config)) as web:
@@ -408,6 +414,7 @@ def test_a_job_with_more_words_than_the_list_has_takes_the_whole_list(tmp_path: 
         assert one["choices"][0]["message"]["content"] == "Hola amigo."
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("raw", [b"[]", b"{", json.dumps([{"model": "m", "messages": []}]).encode()])
 def test_the_upload_of_a_job_is_removed_and_its_results_stay(raw: bytes, tmp_path: Path) -> None:
     folder = tmp_path / "uploads"
@@ -422,6 +429,7 @@ def test_the_upload_of_a_job_is_removed_and_its_results_stay(raw: bytes, tmp_pat
         assert web.get(f"/v1/batch/jobs/{job['job_id']}/results").status_code == 200
 
 
+@pytest.mark.slow
 def test_the_uploads_of_openais_batches_stay(tmp_path: Path) -> None:
     folder = tmp_path / "uploads"
     config = settings(batch_jobs="true", database_url=f"sqlite:///{tmp_path}/e.db", batch_job_temp_dir=str(folder))

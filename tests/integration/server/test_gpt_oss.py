@@ -147,6 +147,7 @@ class Answer(BaseModel):
     a: int
 
 
+@pytest.mark.slow
 def test_python() -> None:
     engine = model(FIVE)
     result = engine.generate("x", constraint=JsonSchema(Answer), temperature=0, max_tokens=300)

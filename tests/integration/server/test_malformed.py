@@ -267,6 +267,7 @@ NOT_OURS = {
 """Refused by the HTTP parser, before there is a request whose error could have a shape."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TRANSPORT)
 def test_a_request_that_is_wrong_below_its_body(server: ServerProcess, name: str) -> None:
     sent, wanted = TRANSPORT[name]

@@ -118,6 +118,7 @@ def _stuck(steps: Any, thinks: threading.Event) -> Any:
             return end.value
 
 
+@pytest.mark.slow
 def test_a_pattern_on_which_re_has_no_end_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Python's `re` cannot be interrupted, and holds the interpreter: nobody may give it this."""
     monkeypatch.setattr(slow_patterns, "JUDGE_SECONDS", 1.0)

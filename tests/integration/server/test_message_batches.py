@@ -48,6 +48,7 @@ def results(web: TestClient, batch: dict[str, Any]) -> dict[str, Any]:
     return {(line := json.loads(text))["custom_id"]: line["result"] for text in web.get(address).text.splitlines()}
 
 
+@pytest.mark.slow
 def test_each_request_has_its_message_or_what_is_wrong_with_it(web: TestClient) -> None:
     made = create(web, good=ASK, bad={**ASK, "temperature": -1}, none={"messages": ASK["messages"]})
     assert (made["type"], made["request_counts"]["processing"], made["results_url"]) == ("message_batch", 3, None)
@@ -66,6 +67,7 @@ def test_each_request_has_its_message_or_what_is_wrong_with_it(web: TestClient) 
     assert purposes == {"batch_output"}  # the input was the server's own
 
 
+@pytest.mark.slow
 def test_batches_of_one_kind_are_listed_and_deleted_as_that_kind(web: TestClient) -> None:
     made = [ended(web, create(web, a=ASK)) for _ in range(3)][::-1]
     first = web.get(f"{PATH}?limit=2").json()
@@ -77,6 +79,7 @@ def test_batches_of_one_kind_are_listed_and_deleted_as_that_kind(web: TestClient
     assert (missing.status_code, missing.json()["error"]["type"]) == (404, "not_found_error")
 
 
+@pytest.mark.slow
 def test_a_cancelled_batch_says_which_requests_never_ran(web: TestClient) -> None:
     long = {**ASK, "max_tokens": 400, "structured_outputs": {"regex": "a{400}"}}
     made = create(web, **{f"c{number}": long for number in range(60)})

@@ -159,6 +159,7 @@ LIMITS: dict[str, tuple[dict[str, Any], int]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("asked", LIMITS)
 def test_a_budget_of_each_dialect_limits_the_reasoning(asked: str) -> None:
     body, most = LIMITS[asked]

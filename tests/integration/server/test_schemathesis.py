@@ -190,6 +190,7 @@ def test_every_strategy_answers_as_it_is_documented(client: TestClient, route: s
                 assert "Infinity" not in answer.text
 
 
+@pytest.mark.slow
 def test_the_document_is_openapi_and_its_schemas_are_schemas() -> None:
     document = APP.openapi()
     assert document["openapi"].startswith("3.1")

@@ -119,8 +119,8 @@ def completed(program: list[str], arguments: list[str], tmp_path: Path) -> subpr
     )
 
 
-def ours(arguments: list[str], tmp_path: Path) -> tuple[int, bytes]:
-    ran = completed([sys.executable, str(SCRIPT)], arguments, tmp_path)
+def ours(programs: Path, arguments: list[str], tmp_path: Path) -> tuple[int, bytes]:
+    ran = completed([str(programs / "python"), str(SCRIPT)], arguments, tmp_path)
     return ran.returncode, ran.stdout
 
 
@@ -131,8 +131,10 @@ def real(arguments: list[str], tmp_path: Path) -> tuple[int, bytes]:
 
 
 @pytest.mark.parametrize(("arguments", "code", "out"), RECORDED)
-def test_exit_codes_and_stdout_are_llama_completions(arguments: list[str], code: int, out: str, tmp_path: Path) -> None:
-    assert ours(arguments, tmp_path) == (code, out.encode())
+def test_exit_codes_and_stdout_are_llama_completions(
+    programs: Path, arguments: list[str], code: int, out: str, tmp_path: Path
+) -> None:
+    assert ours(programs, arguments, tmp_path) == (code, out.encode())
 
 
 @pytest.mark.parametrize(("arguments", "code", "out"), RECORDED)
@@ -140,9 +142,10 @@ def test_the_recorded_replies_are_the_real_programs(arguments: list[str], code: 
     assert real(arguments, tmp_path) == (code, out.encode())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", DRAWN)
-def test_the_same_seed_draws_the_same_text(arguments: list[str], tmp_path: Path) -> None:
-    assert ours(arguments, tmp_path) == real(arguments, tmp_path)
+def test_the_same_seed_draws_the_same_text(programs: Path, arguments: list[str], tmp_path: Path) -> None:
+    assert ours(programs, arguments, tmp_path) == real(arguments, tmp_path)
 
 
 def test_without_a_model_it_says_so(tmp_path: Path) -> None:
@@ -151,18 +154,20 @@ def test_without_a_model_it_says_so(tmp_path: Path) -> None:
     assert b"--model is required" in ran.stderr
 
 
-def test_a_schema_is_held_where_llama_cpps_converter_loses_it(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_a_schema_is_held_where_llama_cpps_converter_loses_it(programs: Path, tmp_path: Path) -> None:
     schema = {
         "type": "object",
         "properties": {"n": {"type": "array", "items": {"enum": [1, 2, 3]}, "minItems": 3, "uniqueItems": True}},
         "required": ["n"],
     }
     asked = ["-p", "x", "-j", json.dumps(schema), "-n", "60", "-st", "-s", "2", "--no-display-prompt"]
-    code, out = ours(asked, tmp_path)
+    code, out = ours(programs, asked, tmp_path)
     assert code == 0
     jsonschema.validate(json.loads(out.decode().removesuffix(" [end of text]\n\n\n")), schema)
 
 
+@pytest.mark.slow
 def test_each_line_of_stdin_is_a_turn(tmp_path: Path) -> None:
     line = [sys.executable, str(SCRIPT), "-m", MODEL, "-p", "Hi", "--temp", "0", "-n", "40", "-t", "1"]
     ran = subprocess.run(
@@ -179,6 +184,7 @@ def test_each_line_of_stdin_is_a_turn(tmp_path: Path) -> None:
     assert ran.stdout.endswith("\n> EOF by user\n\n\n")
 
 
+@pytest.mark.slow
 def test_the_client_of_pedrocli_runs_it_as_its_program(tmp_path: Path) -> None:
     program = tmp_path / "llama-cli"
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{SCRIPT}" "$@"\n')

@@ -16,6 +16,7 @@ from tests import damaged_stores
 from tests.unit.activations.test_store import sample
 
 
+@pytest.mark.slow
 def test_a_store_damaged_at_any_page_is_refused_by_name_or_read_and_never_ends_the_process(tmp_path: Path) -> None:
     with ActivationStore(tmp_path / "whole", write=True) as store:
         for number in range(20):

@@ -229,6 +229,7 @@ def test_a_store_with_damaged_pages_is_refused_or_read_and_ends_no_process(tmp_p
                 assert len({one.key for one in found}) == len(found) <= len(many)
 
 
+@pytest.mark.slow
 def test_many_entries_come_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     many = [logged(str(number), "é" * 3000) for number in range(4500)]
     path = tmp_path / "a"

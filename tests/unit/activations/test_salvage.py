@@ -197,6 +197,7 @@ def test_the_size_is_checked_before_a_file_is_mapped(whole: bytes, tmp_path: Pat
     assert shortfall(path) == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.001, 0.02, 0.3, 0.7, 0.99])
 def test_a_store_of_ours_that_was_cut_is_an_error_and_no_sigbus(share: float, tmp_path: Path) -> None:
     """In a process of its own: it would be the process that ends."""

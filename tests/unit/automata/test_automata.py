@@ -224,6 +224,7 @@ def test_words_for_tokens_and_the_end():
     assert expected(1 << 97, ["<think>"], can_end=True) == '"a", the token <think> or the end of the text'
 
 
+@pytest.mark.slow
 def test_numba_is_loaded_with_the_first_walker_and_not_before():
     code = (
         "import sys, espalier.constraints.matching.automaton as m\n"

@@ -53,6 +53,7 @@ def same(one: Dfa | Network, other: Dfa | Network) -> bool:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", SOURCES, ids=lambda one: one.text[:12] or one.form)
 def test_an_automaton_of_a_process_is_the_one_that_is_built_here(
     source: AutomatonSource, automata: FarAutomata, monkeypatch: pytest.MonkeyPatch

@@ -85,6 +85,7 @@ def test_a_template_makes_no_text_of_gigabytes(source: str) -> None:
     assert time.thread_time() - begun < 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "source",
     [

@@ -77,6 +77,7 @@ def test_a_path_that_became_dearer_ends_a_pipeline(capsys: pytest.CaptureFixture
     assert run(capsys, "diff", fingerprint(capsys, database), *windows)[0] == 0
 
 
+@pytest.mark.slow
 def test_remedies_are_tried_on_kept_prompts_and_written_as_patches(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

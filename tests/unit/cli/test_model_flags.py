@@ -27,6 +27,7 @@ def test_a_gguf_file_generates_with_llama_cpps_names_of_flags_and_prints_nothing
     assert run("generate", "-m", DEMO, *long, "--json-object", "--seed", "1", "Generate user info") == (0, out, "")
 
 
+@pytest.mark.slow
 def test_a_draft_model_changes_no_text_and_is_told(run, monkeypatch):
     monkeypatch.setattr(PassCosts, "listed", lambda self: [1e9] * 32)  # whatever a pass costs on a busy machine
     asked = ["--json-object", "--seed", "3", "Generate user info"]
@@ -45,6 +46,7 @@ def test_a_draft_model_changes_no_text_and_is_told(run, monkeypatch):
     assert "nowhere.gguf" in err
 
 
+@pytest.mark.slow
 def test_an_adapter_is_a_file_with_a_scale(run, tmp_path):
     pytest.importorskip("gguf")
     made.write_llama(tmp_path / "m.gguf", made.bpe_words())
@@ -109,6 +111,7 @@ def test_a_fault_is_one_clear_line_and_exit_code_2(run, tmp_path, fault):
     assert len(err.splitlines()) <= 2  # the error, and perhaps a hint
 
 
+@pytest.mark.slow
 def test_vocab_and_check_read_a_gguf_file_without_its_weights(run, tmp_path):
     pytest.importorskip("gguf")
     code, out, _ = run("vocab", "-m", DEMO, "--json")
@@ -169,6 +172,7 @@ def test_help_stays_within_80_columns(run, monkeypatch, command):
     assert max(map(len, out.splitlines())) <= 80
 
 
+@pytest.mark.slow
 def test_layers_for_a_gpu_that_the_build_does_not_have_were_an_error(run):
     import llama_cpp
 

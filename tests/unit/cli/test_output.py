@@ -114,6 +114,7 @@ def run_in_terminal(folder: Path, *arguments: str, stdin: bytes = b"") -> list[s
     return read.decode().replace("\r\n", "\n").splitlines()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "stdin", "messages"),
     [

@@ -116,6 +116,7 @@ def test_laws(case, vocab):
     check_matcher(compiled, trie=one.trie, accepted=accepted, rejected=rejected)
 
 
+@pytest.mark.slow
 def test_laws_on_a_large_vocabulary():
     one = compiler(tokenizers.tekken_vocab())
     spec, accepted, rejected = CASES["regex x JSON"]

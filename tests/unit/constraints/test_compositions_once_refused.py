@@ -74,6 +74,7 @@ CASES: dict[str, tuple[AllOf, str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_it_joins(compiler, case):
     walked(compiler, *CASES[case])

@@ -65,6 +65,7 @@ def test_a_verdict_is_the_same_elsewhere(patient: ConfinedJudge, spec: Spec, tex
     assert patient.judge(spec, text, WORDS, "me") == judge(spec, text, WORDS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("spec", "text"),
     [

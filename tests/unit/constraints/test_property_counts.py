@@ -121,6 +121,7 @@ def test_an_object_of_at_most_one_name_ends_after_it(whitespace: Any) -> None:
     assert not matcher.allows(ord(","))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", range(4))
 def test_every_object_is_judged_as_by_jsonschema_in_the_promised_order(part: int) -> None:
     for schema, order, values in drawn(part, 200):
@@ -152,6 +153,7 @@ def test_every_object_is_judged_as_by_jsonschema_in_every_place(place: str) -> N
             assert made is not None or not judge.is_valid(value), (schema, order, value)
 
 
+@pytest.mark.slow
 def test_a_grammar_accepts_only_what_the_matcher_accepts() -> None:
     for schema, order, values in drawn("grammar", 120):
         made = compiled(schema, order)
@@ -172,6 +174,7 @@ def test_a_grammar_accepts_only_what_the_matcher_accepts() -> None:
                 assert schema["minProperties"] > len(schema["properties"].keys() & value.keys()), (schema, order, value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wire_format", ["hermes", "openai", "pythonic", "qwen_coder", "gemma4"])
 def test_the_arguments_of_tools_keep_the_counts(wire_format: str) -> None:
     wire = ToolCalls({"f": {}}, format=wire_format).wire

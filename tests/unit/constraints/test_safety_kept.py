@@ -73,6 +73,7 @@ def test_a_damaged_file_is_made_again(tmp_path: Path, harm: str, caplog: pytest.
     assert path.read_bytes() == whole
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["states", "a target", "a class", "a rule", "the first segment", "too many"])
 def test_a_file_with_a_right_digest_and_wrong_numbers_is_made_again(tmp_path: Path, place: str) -> None:
     """The kernels check no bounds, so a number that is out of place would read foreign memory."""

@@ -94,6 +94,7 @@ def test_a_pattern_of_a_thousand_rare_letters_is_not_tried_in_a_thread_of_the_se
             assert Own(words=[], texts=[], expressions=[(RARE, 0)]).built(there) == []
 
 
+@pytest.mark.slow
 def test_phrases_of_rare_letters_are_refused_before_their_table_is_made() -> None:
     """20,000 phrases of 7 Chinese characters asked for a table of 11 GB."""
     letters = [chr(0x4E00 + i) for i in range(20_000)]

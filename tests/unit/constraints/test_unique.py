@@ -266,6 +266,7 @@ def test_every_mask_over_a_few_tokens_is_right() -> None:
     assert states > 500
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "schema",
     [

@@ -476,6 +476,7 @@ def test_an_array_of_hundreds_of_unique_items_can_be_begun(name: str) -> None:
     assert {piece: masks.test(found, piece[0]) for piece in allowed} == allowed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["integers", "lists"])
 def test_long_arrays_of_unique_items_keep_the_laws(name: str) -> None:
     schema, good, bad = {

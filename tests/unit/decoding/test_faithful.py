@@ -363,6 +363,7 @@ def truncated_law(language, sampling):
     return {said: p / total for said, p in found.items()}, total
 
 
+@pytest.mark.slow
 @strategies
 @pytest.mark.parametrize("sampling", [{"top_k": 4}, {"min_p": 0.3}, {"mirostat": 2, "mirostat_tau": 3.0}], ids=str)
 def test_the_truncated_target_is_the_free_chains_law_given_the_language(strategy, sampling):

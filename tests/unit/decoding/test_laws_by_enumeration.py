@@ -164,6 +164,7 @@ def test_the_weights_are_proper(strategy: str, language: Language) -> None:
         assert abs(float(values.mean()) - p) < 4.5 * float(values.std()) / math.sqrt(runs) + 1e-9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("language", LANGUAGES[:4], ids=lambda language: language.name)
 @pytest.mark.parametrize("strategy", ["smc", "awrs"])
 def test_more_particles_come_nearer_to_the_model_given_the_language(strategy: str, language: Language) -> None:

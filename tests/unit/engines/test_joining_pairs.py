@@ -229,6 +229,7 @@ def pairs_over_http(wish, route, pairs):
     return complete
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("route", ["/v1/chat/completions", "/v1/completions"])
 def test_pairs_over_http(route):
     pairs = list(some(PAIRS, every=7))
@@ -281,6 +282,7 @@ def pairs_on_the_command_line(capfd, tmp_path, flags, pairs):
     return complete
 
 
+@pytest.mark.slow
 def test_pairs_on_the_command_line(capfd, tmp_path, flags):
     pairs = list(some(PAIRS, every=8))
     assert pairs_on_the_command_line(capfd, tmp_path, flags, pairs) > len(pairs) // 3

@@ -464,6 +464,7 @@ def test_what_has_ended_is_freed_without_the_collector(eng, service):
         gc.enable()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reading", ["", "next(iter(running))"])
 def test_a_program_that_forgets_to_close_ends(reading):
     program = f"""

@@ -420,6 +420,7 @@ def test_a_marker_within_content_is_not_written_beside_tools():
     assert json.loads(result.content) == result.parsed
 
 
+@pytest.mark.slow
 def test_content_that_is_cut_is_not_lost():
     spec = espalier.JsonSchema({"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]})
     for most in range(1, 12):

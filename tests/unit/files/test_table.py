@@ -260,6 +260,7 @@ def test_a_sidecar_that_is_cut_or_has_many_members_is_refused(tmp_path: Path) ->
         sidecar.load(tmp_path / "x.json", steps=2)
 
 
+@pytest.mark.slow
 def test_a_stored_trace_that_is_a_bomb_is_refused() -> None:
     packer = zlib.compressobj()
     packed = b"".join(packer.compress(b" " * (1 << 20)) for _ in range(129)) + packer.flush()

@@ -111,12 +111,14 @@ def test_llama_cpp_is_not_asked_about_a_left_recursion_that_it_would_follow_unti
 QUICK = ("trace", "sidecar", "rejection log", "reply", "chat template", "stored trace", "keys", "tools", "preset")
 
 
+@pytest.mark.slow
 def test_every_damaged_file_is_a_result_or_an_error_of_ours() -> None:
     totals = run(FileFuzzer(QUICK), 1, cases=examples(40))
     assert [str(finding) for finding in totals.findings] == []
     assert len(totals.counts) > 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("work", "said"),
     [
@@ -134,6 +136,7 @@ def test_what_a_reader_must_not_do_is_a_finding(
     assert re.search(said, read_in_child(work).fault)
 
 
+@pytest.mark.slow
 def test_what_a_reader_may_take_grows_with_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
     def work() -> int:
         return sum(number * number for number in range(20_000_000)) % 1
@@ -172,6 +175,7 @@ def test_a_difference_is_found_and_its_case_shows_it_again() -> None:
 CALLED = ("mask", "allows", "advance", "rollback", "fork", "forced", "explain", "shortest_completion")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", CALLED)
 @pytest.mark.parametrize("kind", ["regex", "schema", "grid"])
 def test_an_exception_that_is_not_ours_is_found_whatever_call_raises_it(

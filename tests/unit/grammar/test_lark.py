@@ -226,6 +226,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("grammar", REFUSED)
 def test_what_cannot_be_translated_is_refused_by_its_construct(grammar: str) -> None:
     with pytest.raises(UnsupportedError, match=REFUSED[grammar]):

@@ -68,6 +68,7 @@ def test_a_terminal_takes_the_attributes_too() -> None:
 
 
 # Lark's own parsers refuse a terminal that may be empty.
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(COMMON.keys() - {"_STRING_INNER"}))
 def test_every_imported_terminal_has_the_texts_that_lark_takes(name: str) -> None:
     lark = pytest.importorskip("lark", reason="Lark itself is not installed")
@@ -166,6 +167,7 @@ def masks_agree(source: str, letters: str, *, depth: int) -> int:
     return count
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_json_within_a_rule_has_the_masks_of_llguidance(name: str) -> None:
     schema, letters = SCHEMAS[name]

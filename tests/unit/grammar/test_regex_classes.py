@@ -55,6 +55,7 @@ def test_ignoring_case_is_that_of_re_for_every_pair(mode: str) -> None:
     assert members(parse_regex(rest)) == set(re.findall(rest, ANY_TEXT)) == set(EVERY) - set(CASED)
 
 
+@pytest.mark.slow
 def test_ignoring_case_in_classes_is_that_of_re() -> None:
     text = "".join(CASED)
     for char in CASED:

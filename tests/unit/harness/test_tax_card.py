@@ -34,6 +34,7 @@ def test_the_facts_of_every_question_stand_in_it_and_its_schema_takes_them() -> 
         assert [*schema["properties"]] == schema["required"] == [*question.facts]
 
 
+@pytest.mark.slow
 def test_every_question_is_asked_in_every_form_with_every_seed() -> None:
     engine = fake_engine('{"name": "Ana Silva"}')
     asked: list[tuple[str, Any, int]] = []

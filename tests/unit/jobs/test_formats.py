@@ -269,6 +269,7 @@ def test_a_parquet_file_of_600_bytes_is_not_gigabytes_of_input(tmp_path: Path) -
         tracemalloc.stop()
 
 
+@pytest.mark.slow
 def test_one_text_of_a_parquet_file_is_no_bomb_either(tmp_path: Path) -> None:
     with pytest.raises(TooLarge, match="row 1 has over 8,000,000 bytes"):
         next(read_rows(parquet_bomb(tmp_path / "wide.parquet", 1000, 50_000_000)))

@@ -78,6 +78,7 @@ def test_kernels_are_compiled_once_for_an_installation(
     assert again.is_ready()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("bases")
 def test_a_process_that_finds_them_compiled_compiles_nothing(module: str) -> None:
     group_of(module).load()
@@ -108,6 +109,7 @@ def damage(path: Path, harm: str) -> None:
         path.mkdir()  # reading it is an error that is not a missing file
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("harm", ["cut", "empty", "changed", "unreadable"])
 @pytest.mark.parametrize("suffix", [".nbi", ".nbc"])
 def test_damaged_kernels_are_compiled_again(
@@ -195,6 +197,7 @@ def test_whoever_leaves_does_not_wait(module: str) -> None:
     assert kernels.is_loaded
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("bases")
 def test_kernels_that_can_wait_are_ready_later(module: str) -> None:
     kernels = group_of(module)
@@ -205,6 +208,7 @@ def test_kernels_that_can_wait_are_ready_later(module: str) -> None:
     assert kernels.is_ready()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("bases")
 @pytest.mark.parametrize(("seconds", "count"), [(4, 1), (12, 2)])
 def test_kernels_that_take_long_are_shared_out_among_the_cores(

@@ -150,6 +150,7 @@ def test_the_first_measures_of_an_installation_wait_for_no_kernel(monkeypatch):
     assert measure.measure(row, allowed) == pytest.approx(compiled, rel=1e-12)
 
 
+@pytest.mark.slow
 def test_the_last_kernel_says_when_the_last_digits_decide():
     values = np.zeros(4, dtype=np.float32)
     probs = np.empty(4)

@@ -68,6 +68,7 @@ assert make_request("", every=3).sampling.every == 3
 """
 
 
+@pytest.mark.slow
 def test_a_truncation_takes_a_declaration_and_its_generated_type(tmp_path):
     """The other file is docs/sampling.md. Fields of requests follow from the declaration too: test_option_tables."""
     copy = tmp_path / "espalier"

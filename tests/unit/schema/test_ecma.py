@@ -109,6 +109,7 @@ def searched_by_node(patterns: list[str], texts: list[str]) -> list[list[bool] |
     return rows
 
 
+@pytest.mark.slow
 def test_every_sign_in_every_form_as_javascript_reads_it() -> None:
     patterns = [form.format(atom) for form in FORMS for atom in ATOMS] + GROUPS
     compared = automata = 0
@@ -131,6 +132,7 @@ def test_every_sign_in_every_form_as_javascript_reads_it() -> None:
     assert automata > 24_000
 
 
+@pytest.mark.slow
 def test_random_patterns_as_javascript_reads_them() -> None:
     random = Random(7)
     draws = AssertedPatterns(random, depth=1)

@@ -16,6 +16,7 @@ from tests.fuzz.session import run
 VOCAB = espalier.Vocab.bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_nothing_is_accepted_that_jsonschema_refuses(seed: int) -> None:
     totals = run(SchemaFuzzer(), seed, cases=examples(50))

@@ -38,6 +38,7 @@ def fuzzer() -> Iterator[GridFuzzer]:
         yield made
 
 
+@pytest.mark.slow
 def test_each_set_of_keywords_keeps_its_contract_in_some_place(fuzzer: GridFuzzer) -> None:
     totals = run(fuzzer, 1, cases=examples(ROUND))
     assert [str(finding) for finding in totals.findings] == []
@@ -212,6 +213,7 @@ def test_a_schema_of_additional_properties_evaluates_them_in_2019_09_too(schema:
     assert not judges.is_valid('{"a": "x"}')
 
 
+@pytest.mark.slow
 def test_other_texts_and_orders_of_a_value_have_the_same_value() -> None:
     assert list(spellings(1)) == ["1.0", "1e0", "10E-1"]
     assert list(spellings("ab")) == ['"\\u0061b"']

@@ -34,6 +34,7 @@ COMPILER = Compiler(Vocab.bytes())
 NARROW = {"type": "number", "exclusiveMinimum": 1, "exclusiveMaximum": 1.000000000000001}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keywords", WHOLE, ids=map(str, WHOLE))
 def test_integers_beyond_twenty_digits_are_written(keywords: dict[str, Any]) -> None:
     schema = {"type": "integer", **keywords}

@@ -390,6 +390,7 @@ LARGE: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LARGE)
 def test_negations_that_are_too_many_to_tell_apart_are_left_to_the_judge(name: str) -> None:
     schema = LARGE[name]

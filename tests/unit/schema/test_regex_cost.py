@@ -110,6 +110,7 @@ def test_a_search_that_hangs_on_another_is_asked_too() -> None:
     assert judge(JsonSchema(schema), '"1-b"').valid is False
 
 
+@pytest.mark.slow
 def test_a_judge_that_has_no_end_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slow_patterns, "JUDGE_SECONDS", 0.5)
     schema = {"anyOf": [{"type": "string", "pattern": EXPLODING}, {"enum": [LONG]}]}

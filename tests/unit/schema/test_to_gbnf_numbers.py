@@ -183,6 +183,7 @@ def test_a_third_is_a_multiple_where_decimals_can_write_it() -> None:
     assert not test("0.3")
 
 
+@pytest.mark.slow
 def test_range_builders_agree_with_counting() -> None:
     random = Random(5)
     for _ in range(60):

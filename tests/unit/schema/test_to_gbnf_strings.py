@@ -197,6 +197,7 @@ def test_an_unsupported_pattern_raises_with_its_offset_where_it_is_asked_for() -
         searched("a(?=b)")
 
 
+@pytest.mark.slow
 def test_a_pattern_that_needs_too_many_states_is_a_gap() -> None:
     found = convert(one(String(patterns=("a.{30}b",), max_length=100)))
     assert [gap.keyword for gap in found.gaps] == ["pattern"]

@@ -214,6 +214,7 @@ def test_codex(api: TestClient) -> None:
     assert responses_api.content(streamed) == responses_api.content(whole)
 
 
+@pytest.mark.slow
 def test_codex_is_told_which_tools_are_left_out(api: TestClient) -> None:
     reply = api.post("/v1/responses", json={**CODEX, "stream": False})
     for kind in ("local_shell", "web_search", "namespace", "tool_search", "image_generation"):

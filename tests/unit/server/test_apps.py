@@ -22,6 +22,7 @@ from tests.server_app import Stuck, client, fake_engine, make_app, settings
 TARGETS = ("espalier.server.main", "espalier.server.app_chat")
 
 
+@pytest.mark.slow
 def test_importing_a_target_loads_no_model() -> None:
     code = f"import sys, {', '.join(TARGETS)}; print('torch' in sys.modules, 'transformers' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

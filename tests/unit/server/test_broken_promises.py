@@ -272,6 +272,7 @@ def test_the_word_list_servers_route(stream: bool, planted: None) -> None:
             assert set(last) == {"id", "object", "created", "model", "choices", "usage"}
 
 
+@pytest.mark.slow
 def test_the_items_of_a_batch(planted: None, tmp_path: Path) -> None:
     config = settings(
         batch_jobs="true", database_url=f"sqlite:///{tmp_path}/e.db", batch_job_temp_dir=str(tmp_path / "files")

@@ -58,6 +58,7 @@ def test_a_flood_of_constraints_gets_429_and_the_others_nothing(tmp_path: Path) 
         assert sum(held.values()) > 150_000
 
 
+@pytest.mark.slow
 def test_a_process_that_collects_no_garbage_counts_none(tmp_path: Path) -> None:
     """`espalier batch run`, the playground of a proxy and an application with an engine of its own never said that
     garbage was collected: after 1 GB of new constraints in all, every further one was refused for good."""
@@ -67,6 +68,7 @@ def test_a_process_that_collects_no_garbage_counts_none(tmp_path: Path) -> None:
         assert {ask(web, FREE, number).status_code for number in range(60)} == {200}
 
 
+@pytest.mark.slow
 def test_the_setting_is_the_ceiling_of_a_server_that_opens_its_own_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

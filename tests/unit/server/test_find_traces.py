@@ -281,6 +281,7 @@ class Stuck:
         return self._store.save_trace(*args, **more)
 
 
+@pytest.mark.slow
 def test_a_locked_database_stalls_no_reply_and_what_is_lost_is_counted(store: Store, monkeypatch: Any) -> None:
     monkeypatch.setattr(opening, "TraceWriter", partial(TraceWriter, most_waiting=2))
     stuck = Stuck(store)

@@ -56,6 +56,7 @@ def test_hidden_states_of_every_output_are_stored_under_the_id_of_the_request(tm
             assert store.size().requests == 3
 
 
+@pytest.mark.slow
 def test_an_item_of_a_batch_may_have_its_hidden_states_stored(tmp_path: Path) -> None:
     pytest.importorskip("transformers", reason="transformers is not installed")
     path, body = tmp_path / "states", {"activations": {"layers": [0], "positions": "last", "run_id": "nightly"}}

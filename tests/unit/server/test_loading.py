@@ -53,6 +53,7 @@ def client_of(slow: Slow, monkeypatch: pytest.MonkeyPatch, **values: str) -> Ite
         yield found
 
 
+@pytest.mark.slow
 def test_until_the_model_is_there_only_health_ready_and_version_say_anything(monkeypatch: pytest.MonkeyPatch) -> None:
     slow = Slow()
     with client_of(slow, monkeypatch) as c:
@@ -85,6 +86,7 @@ def test_a_model_that_cannot_be_loaded_is_told_once_to_who_started_it_and_the_se
     assert not [record for record in caplog.records if record.name == "espalier.server.http.loading"]
 
 
+@pytest.mark.slow
 def test_a_server_that_is_stopped_while_it_loads_closes_what_it_has_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     slow = Slow()
     with client_of(slow, monkeypatch) as c:
@@ -95,6 +97,7 @@ def test_a_server_that_is_stopped_while_it_loads_closes_what_it_has_loaded(monke
         state.process.engine.generate("x")
 
 
+@pytest.mark.slow
 def test_the_word_list_servers_shape_holds_while_it_loads(monkeypatch: pytest.MonkeyPatch) -> None:
     slow = Slow()
     with client_of(slow, monkeypatch, wordlist_server_compat="true") as c:

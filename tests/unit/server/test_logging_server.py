@@ -24,6 +24,7 @@ TEXT: dict[str, Any] = {"prompt": "Berlin", "max_tokens": 3, "seed": 1}
 CHAT: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "Berlin"}], "max_tokens": 3}
 
 
+@pytest.mark.slow
 def test_requests_are_logged_in_the_store_that_they_or_an_overwrite_name(tmp_path: Path) -> None:
     pytest.importorskip("transformers", reason="transformers is not installed")
     config = settings(activations_store=str(tmp_path / "states"), wordlist_server_compat="true")

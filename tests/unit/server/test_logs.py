@@ -223,6 +223,7 @@ def test_a_request_that_uvicorn_ends_itself_is_no_fault(stream: io.StringIO) -> 
     assert [one["error"]["type"] for one in lines_of(stream)] == ["RuntimeError"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["a." * 200_000, "a://" * 100_000, "a://b:" * 50_000])
 def test_hiding_passwords_looks_at_every_character_a_bounded_number_of_times(text: str) -> None:
     began = time.thread_time()

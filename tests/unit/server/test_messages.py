@@ -75,6 +75,7 @@ def test_the_events_of_a_stream_make_the_whole_reply(api: TestClient, name: str)
     assert content(gathered(streamed(api, body))) == content(whole(api, body))
 
 
+@pytest.mark.slow
 def test_why_a_text_ended_is_said(api: TestClient) -> None:
     def ending(**more: Any) -> tuple[Any, Any]:
         found = whole(api, {**BASE, "temperature": 0, **more})

@@ -234,6 +234,7 @@ meter.close()
 """
 
 
+@pytest.mark.slow
 def test_workers_are_read_together_and_dead_ones_count_no_longer_as_running(tmp_path):
     source = os.path.dirname(os.path.dirname(espalier.__file__))
     env = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path), "PYTHONPATH": source}

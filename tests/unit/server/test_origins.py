@@ -114,6 +114,7 @@ def everything() -> Iterator[TestClient]:
 TYPES = ("application/json", "text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "")
 
 
+@pytest.mark.slow
 def test_no_route_takes_anything_from_a_page_of_another_origin(everything: TestClient) -> None:
     """Whatever the route, the method and the content type: a form needs no permission of the server's."""
     routes = [(method, path) for method, path in declared(make_app().routes) if path not in FREE]

@@ -34,7 +34,9 @@ ONE, TWO = ({"authorization": f"Bearer {key}"} for key in ("first-secret", "seco
 
 
 @pytest.fixture
-def api(tmp_path: Path) -> Iterator[TestClient]:
+def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
+    """It looks at its batches once, when it starts: the uploads stay what they are."""
+    monkeypatch.setattr("espalier.jobs.worker.IDLE_SECONDS", 600.0)
     keys = tmp_path / "keys.toml"
     keys.write_text(KEYS)
     config = settings(
@@ -157,6 +159,7 @@ def test_only_folders_are_left_out(text: str, said: str) -> None:
     assert without_folders(text) == said
 
 
+@pytest.mark.slow
 def test_replies_to_errors_of_a_running_server_name_no_folder(api: TestClient, tmp_path: Path) -> None:
     """Whatever is asked wrongly, of whichever route."""
     from tests.server_app import make_app

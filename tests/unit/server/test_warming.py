@@ -103,6 +103,7 @@ print(used, [name for name, count in later.items() if count != before.get(name, 
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("warm", "passes"), [("_warm(engine)", 2), ("[group.load() for group in GROUPS]", 0)])
 def test_the_first_request_over_a_real_vocabulary_compiled_a_kernel(warm: str, passes: int) -> None:
     """Rows longer than 8,192 ids take other kernels than the bytes of the fake model. The start asks the model for the

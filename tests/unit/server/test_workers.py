@@ -180,6 +180,7 @@ def test_what_is_compiled_for_a_client_that_left_stops() -> None:
     asyncio.run(check())
 
 
+@pytest.mark.slow
 def test_works_that_do_not_look_give_their_places_to_those_that_wait() -> None:
     async def main() -> None:
         workers, door = Workers(threads=2, waiting=20), threading.Event()

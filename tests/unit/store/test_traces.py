@@ -231,6 +231,7 @@ def test_a_long_trace_takes_a_small_part_of_its_text() -> None:
 STEPS = st.lists(st.sampled_from(["mine", "theirs", "delete", "page"]), min_size=4, max_size=30)
 
 
+@pytest.mark.slow
 @given(steps=STEPS, size=st.integers(1, 4), pick=st.randoms(use_true_random=False))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(60))
 def test_pages_show_each_trace_once_in_order_while_others_come_and_go(

@@ -110,6 +110,7 @@ NAMED_OTHERWISE = set("ᴯᴻᵎℲⅎↃ〻\U00010780\U00010781\U00010782\U0001
 """Letters whose names do not say their script, and that are in no text but phonetics' and scholars'."""
 
 
+@pytest.mark.slow
 def test_scripts_are_those_of_the_unicode_property() -> None:
     patterns = {name: regex.compile(rf"\p{{Script={name}}}") for name in SCRIPTS - {"other_script"}}
     no_script = regex.compile(r"[\p{Script=Common}\p{Script=Inherited}]")

@@ -44,6 +44,7 @@ def test_only_long_texts_of_limited_work_go_there(far: FarTokenizer) -> None:
         assert not far.takes(long[1:])
 
 
+@pytest.mark.slow
 def test_a_text_that_takes_longer_than_the_limit_is_ended(far: FarTokenizer) -> None:
     far.encode("a")  # its process has read the tokenizer
     began = time.monotonic()

@@ -218,6 +218,7 @@ def test_a_keyword_that_the_server_drops_is_refused_before_anything_is_sent():
         assert len(server.asked) == before
 
 
+@pytest.mark.slow
 def test_a_server_that_falls_silent_is_a_time_out():
     # As long as a busy machine may take for the answers that do come, those of opening the engine among them.
     with engine_where(lambda body: [STREAM, event(chunk("ye")), Hang()], timeout=3) as (engine, server):

@@ -34,6 +34,7 @@ TEXTS = 600
 WORDS = ("rm", " -rf", " /", "sudo ", "ls", " ", "a", "\n", "; ", "$(", ")", "`", "|", " sh", "curl x", "é", '"', "1")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("preset", ["minimal", "standard"])
 def test_the_grammar_refuses_only_what_the_judge_refuses(preset: str) -> None:
     spec = Safety(preset)
@@ -53,6 +54,7 @@ def test_the_grammar_refuses_only_what_the_judge_refuses(preset: str) -> None:
     assert refused > TEXTS / 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["rm -rf /", "sudo rm x", "echo $(id)", "x; rm -r y", "RM -RF /home"])
 def test_the_patterns_of_the_document_are_in_the_grammar(text: str) -> None:
     sent = sent_constraint(Safety("minimal"), COMPILER)
@@ -112,6 +114,7 @@ def test_a_list_and_a_custom_expression_are_in_the_grammar() -> None:
         assert judge(spec, text).valid is is_allowed, text
 
 
+@pytest.mark.slow
 def test_every_category_with_patterns_is_told_once() -> None:
     sent = sent_constraint(Safety("maximum", patterns=["zz"]), COMPILER)
     told = [note.split(":")[1].strip() for note in sent.notes]

@@ -325,6 +325,7 @@ def test_a_slow_client_is_traced(tmp_path, log):
     assert second_step(files_of(out)[0])["rejection_sampling"]["was_rejected"]
 
 
+@pytest.mark.slow
 def test_a_request_without_rejections_has_none_once_the_log_is_known_to_live(tmp_path, log):
     out = tmp_path / "traces"
     with log_mode(patched := Patched(log), log, out) as url:

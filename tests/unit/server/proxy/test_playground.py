@@ -44,6 +44,7 @@ def looks_each_time(monkeypatch):
     monkeypatch.setattr(playground, "LOOK_SECONDS", 0.0)
 
 
+@pytest.mark.slow
 def test_the_page_is_complete_below_its_prefix_and_asks_the_server_nothing():
     with llama() as server, proxied(proxy_settings(server.address)) as url:
         first = httpx2.get(f"{url}/espalier")
@@ -60,6 +61,7 @@ def test_the_page_is_complete_below_its_prefix_and_asks_the_server_nothing():
             assert httpx2.get(url + path).text == "the page of llama-server"
 
 
+@pytest.mark.slow
 def test_a_generation_through_the_server_keeps_to_its_constraint_and_its_trace_is_in_the_proxys_list():
     with llama() as server, proxied(proxy_settings(server.address)) as url:
         assert httpx2.get(f"{url}/espalier/ready").json()["status"] == "ok"
