@@ -330,7 +330,7 @@ def test_masks_of_some_rows_leave_the_others_alone() -> None:
 
 
 def test_the_tax_of_a_row_without_tokens_is_infinite() -> None:
-    assert taxes(torch.zeros((1, 4)), torch.full((1, 4), -torch.inf)) == [float("inf")]
+    assert taxes(torch.zeros((1, 4)), torch.full((1, 4), -torch.inf)) == ([float("inf")], [True])
 
 
 def test_the_oracles_of_the_toy_engine_can_fail(compiled: dict[str, Compiled]) -> None:
