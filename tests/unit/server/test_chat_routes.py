@@ -209,31 +209,6 @@ def test_token_ids_come_where_asked_for() -> None:
     assert [i for one in parts for i in one["choices"][0].get("token_ids", [])] == [72, 105, 256]
 
 
-def test_the_ids_of_the_prompt_come_with_those_of_the_output() -> None:
-    """Of a chat beside the choices, and in the first chunk of each output; of a completion in each choice."""
-    with client("Hi") as c:
-        whole = c.post(ROUTE, json=ASK | {"return_token_ids": True}).json()
-        parts = chunks(c.post(ROUTE, json=ASK | {"return_token_ids": True, "stream": True, "n": 2}).text)
-        asked = {"model": "m", "prompt": ["ab", "c"], "n": 2, "max_tokens": 2, "return_token_ids": True}
-        text = c.post("/v1/completions", json=asked).json()
-        lines = chunks(c.post("/v1/completions", json=asked | {"stream": True}).text)
-        without = c.post(ROUTE, json=ASK).json()
-    prompt = whole["prompt_token_ids"]
-    assert len(prompt) == whole["usage"]["prompt_tokens"]
-    assert [one["prompt_token_ids"] for one in parts if "prompt_token_ids" in one] == [prompt] * 2
-    ids = [[*b"ab", 256], [*b"ab", 256], [*b"c", 256], [*b"c", 256]]
-    assert [one["prompt_token_ids"] for one in text["choices"]] == ids
-    told = [
-        (one["index"], one["prompt_token_ids"])
-        for line in lines
-        for one in line["choices"]
-        if "prompt_token_ids" in one
-    ]
-    assert sorted(told) == list(enumerate(ids))
-    assert "prompt_token_ids" not in whole["choices"][0]
-    assert "prompt_token_ids" not in without
-
-
 def test_old_guided_fields_work_with_a_warning() -> None:
     with client("b") as c:
         reply = c.post(ROUTE, json=ASK | {"guided_choice": ["a", "b"]})

@@ -49,7 +49,7 @@ class FollowedConstraint:
     why: str = ""
 
 
-class Masses(NamedTuple):
+class StepMasses(NamedTuple):
     """Bounds of the removed mass, how many tokens are allowed (0: unknown), and whether a candidate is."""
 
     least: float
@@ -198,22 +198,22 @@ class _Maker:
     def _own(self, token: int, wanted: ListedStep) -> ListedToken:
         return next((candidate for candidate in wanted.top if candidate.id == token), wanted.token)
 
-    def _masses(self, token: int, listed: ListedStep, wanted: ListedStep | None) -> Masses:
+    def _masses(self, token: int, listed: ListedStep, wanted: ListedStep | None) -> StepMasses:
         if wanted is None:
-            return Masses(0.0, 1.0, lambda _: None, exactness="untraceable", note=self.reason)
+            return StepMasses(0.0, 1.0, lambda _: None, exactness="untraceable", note=self.reason)
         own = self._own(token, wanted)
         most = -math.expm1(min(own.logprob, 0.0))
         if not self._is_raw:
-            return Masses(0.0, most, lambda _: None, note=self.reason)
+            return StepMasses(0.0, most, lambda _: None, note=self.reason)
         if self._is_masked:
             return _masses_of_lists(listed, own, most)
         if self._matcher is not None:
             masses = self._followed_masses(self._matcher, token, wanted)
             if masses is not None:
                 return masses
-        return Masses(0.0, most, lambda _: None, note=self.reason)
+        return StepMasses(0.0, most, lambda _: None, note=self.reason)
 
-    def _followed_masses(self, matcher: Matcher, token: int, wanted: ListedStep) -> Masses | None:
+    def _followed_masses(self, matcher: Matcher, token: int, wanted: ListedStep) -> StepMasses | None:
         """By the constraint as it is followed here; None from where that loses its place on."""
         try:
             mask = matcher.mask()
@@ -244,13 +244,13 @@ class _Maker:
         most = max(least, min(1.0, 1.0 - inside))
         is_exact = most - least <= EVEN
         note = "" if is_exact else "the server listed the best tokens only"
-        return Masses(least, most, allows, count, "exact" if is_exact else "bounded", note)
+        return StepMasses(least, most, allows, count, "exact" if is_exact else "bounded", note)
 
     def _lose(self, why: str) -> None:
         self._matcher, self.reason = None, f"what the constraint allowed is not known: {why}"
 
     def _candidates(
-        self, token: int, top: Sequence[ListedToken], masses: Masses, share: Callable[[float], float]
+        self, token: int, top: Sequence[ListedToken], masses: StepMasses, share: Callable[[float], float]
     ) -> tuple[Candidate, ...]:
         """The best tokens, and the one that was taken."""
         best = sorted(top, key=lambda candidate: -candidate.logprob)
@@ -290,7 +290,7 @@ class _Maker:
         )
 
 
-def _masses_of_lists(listed: ListedStep, own: ListedToken, most: float) -> Masses:
+def _masses_of_lists(listed: ListedStep, own: ListedToken, most: float) -> StepMasses:
     """By two lists of a position: what a mask has left, and `own`, the token in what the model wanted."""
     tax = max(0.0, min(listed.token.logprob, 0.0) - min(own.logprob, 0.0)) if listed.token.is_allowed else 0.0
     removed = -math.expm1(-tax)
@@ -307,7 +307,7 @@ def _masses_of_lists(listed: ListedStep, own: ListedToken, most: float) -> Masse
             return None if "\ufffd" in candidate.text else True
         return False if has_all or candidate.logprob + tax > last + CLOSE else None
 
-    return Masses(
+    return StepMasses(
         min(least, ALMOST),
         max(least, min(1.0, removed + AGAIN, most)),
         allows,
