@@ -229,7 +229,7 @@ class TracedExchange(ABC):
 
     async def _stream(self, answer: httpx2.Response, reply: ReplySize) -> None:
         outgoing = self._exchange.outgoing
-        headers = passed_on(answer.headers.raw, without=(b"content-length",))
+        headers = passed_on(answer.headers.raw)
         if self._path is not None:
             headers.append((HEADER, str(self._path).encode()))
         self._exchange.trace_ids.update(self._process.keeper.promise(self._outputs))

@@ -63,10 +63,11 @@ def vllm(*, masks=True, version=True, most=20, fails=False):
         else:
             status, said = "404 Not Found", {"detail": "Not Found"}
         if body.get("stream"):
-            raw, kind = f"data: {json.dumps(said)}\n\ndata: [DONE]\n\n".encode(), "text/event-stream"
+            raw = f"data: {json.dumps(said)}\n\ndata: [DONE]\n\n".encode()
+            head = f"HTTP/1.1 {status}\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n"
         else:
-            raw, kind = json.dumps(said).encode(), "application/json"
-        head = f"HTTP/1.1 {status}\r\ncontent-type: {kind}\r\ncontent-length: {len(raw)}\r\n\r\n"
+            raw = json.dumps(said).encode()
+            head = f"HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {len(raw)}\r\n\r\n"
         writer.write(head.encode() + raw)
         await writer.drain()
 
@@ -153,8 +154,9 @@ def test_a_stream_that_is_cut_has_a_trace_of_what_had_come():
         if b'"stream"' not in asked.body:
             await whole(asked, writer)
             return
-        writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: 9999\r\n\r\n")
-        writer.write(f"data: {json.dumps(chunk)}\n\n".encode())
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
+        event = f"data: {json.dumps(chunk)}\n\n".encode()
+        writer.write(f"{len(event):x}\r\n".encode() + event + b"\r\n")
         await writer.drain()
 
     with behind(answer) as server, kept_traces(proxy_settings(server.url, mode="xray")) as (url, kept):
