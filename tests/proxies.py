@@ -17,8 +17,10 @@ import uvicorn
 
 from espalier.server.http.protocol import GuardedProtocol
 from espalier.server.proxy.app import create_proxy_app
+from espalier.server.proxy.keeping import MemoryStore
 from espalier.server.proxy.settings import ProxySettings
 from espalier.server.settings import ServerSettings, settings_of
+from espalier.store.trace_filter import TraceFilter
 from tests.server_process import ServerProcess
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"
@@ -135,6 +137,23 @@ def proxied(proxy: ProxySettings, *, settings: ServerSettings | None = None, **p
         finally:
             server.should_exit = True
             thread.join()
+
+
+@contextlib.contextmanager
+def kept_traces(proxy: ProxySettings) -> Iterator[tuple[str, Callable[[], list[dict[str, Any]]]]]:
+    """The address of a proxy, and a function that ends it, so that all its traces are stored, and returns them, the
+    first output of the first request first, each with its row as `row`."""
+    store = MemoryStore(100)
+    with contextlib.ExitStack() as stack:
+        url = stack.enter_context(proxied(proxy, store=store))
+
+        def read() -> list[dict[str, Any]]:
+            stack.close()
+            rows = store.traces(TraceFilter(), limit=100)
+            return [{**(store.trace(row["id"], caller=None) or {}), "row": row} for row in reversed(rows)]
+
+        yield url, read
+    store.close()
 
 
 def files_of(folder: Path) -> list[Path]:

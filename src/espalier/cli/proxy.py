@@ -1,4 +1,4 @@
-"""`espalier proxy`: listens in front of a llama-server, and traces what constraints do there.
+"""`espalier proxy`: listens in front of a llama-server or a vLLM, and traces what constraints do there.
 
 Keys, limits, database and log are those of `espalier serve`, from the same variables. The server's libraries are
 imported when the command runs, not before.
@@ -33,7 +33,7 @@ MODES = ("xray", "log", "off", "auto")
 
 def command(
     *,
-    llama_url: Annotated[str, typer.Option(help="The llama-server.")] = URL,
+    llama_url: Annotated[str, typer.Option("--llama-url", "--upstream", help="The llama-server, or the vLLM.")] = URL,
     port: Annotated[
         int, typer.Option("--proxy-port", "--port", help="Port of the proxy; 0 takes a free one.", min=0, max=65535)
     ] = PORT,
@@ -62,6 +62,12 @@ def command(
     playground: Annotated[
         bool, typer.Option("--playground/--no-playground", help="Serve the playground over the server at /espalier/.")
     ] = True,
+    tokenizer: Annotated[
+        str,
+        typer.Option(
+            help="Tokenizer of a vLLM's model, a file or folder. [default: the model's folder, where it is here]"
+        ),
+    ] = "",
     timeout: Annotated[float, typer.Option(help="Seconds without a byte from the server.", min=0.001)] = 600.0,
     keep_traces: Annotated[
         str | None, typer.Option(help="How long traces on disk are kept: 7d, 10000, 7d,10000, forever.")
@@ -73,7 +79,8 @@ def command(
     log_level: Annotated[str | None, typer.Option(help="DEBUG, INFO, WARNING or ERROR.")] = None,
     env_file: EnvFile = None,
 ) -> None:
-    """Pass requests on to a llama-server, and trace what constraints did to each generation. See docs/proxy.md."""
+    """Pass requests on to a llama-server or a vLLM, and trace what constraints did to each generation. See
+    docs/proxy.md."""
     check_extra("server")
     if mode is not None and mode not in MODES:
         raise InputError(f"--mode {mode}: one of {', '.join(MODES)}", field="mode")
@@ -99,6 +106,7 @@ def command(
         refill=refill,
         self_test=self_test,
         playground=playground,
+        tokenizer=tokenizer,
     )
     if environment.file is not None:
         os.environ["ENV_FILE"] = str(environment.file.resolve())  # the playground's folders may stand there

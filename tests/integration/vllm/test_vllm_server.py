@@ -16,12 +16,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 
 pytest.importorskip("torch", reason="torch is not installed")
 
 import espalier
 from espalier.wiring import demo_model
+from tests.proxies import kept_traces, proxy_settings
 from tests.vllm.environment import ROOT, installed, variables
 from tests.vllm.requests import MIXED, SHORT, mixed, verdict
 
@@ -211,6 +213,112 @@ def test_a_server_that_nobody_has_named_is_found_to_be_vllm(port: int) -> None:
     with espalier.load(url=f"http://127.0.0.1:{port}") as engine:
         result = engine.generate("Write a word.", regex=SHORT["pattern"], raw=True, trace="off", seed=3, max_tokens=40)
     assert re.fullmatch("[a-z]{2,4}", result.text)
+
+
+OWN = {"disable_any_whitespace": True}
+"""An option that is vLLM's alone, so that its own mask holds the constraint."""
+NAMES = ["left", "right", "lefty"]
+
+
+def comparable(raw: str) -> str:
+    """A reply without what is new in each."""
+    return re.sub(r'"(id|created)":("[^"]*"|\d+)|chatcmpl-tool-\w+', "", raw)
+
+
+def texts(raw: str) -> list[Any]:
+    """What a stream says, without how vLLM cut it into chunks."""
+    deltas: dict[Any, str] = {}
+    for line in raw.splitlines():
+        if not line.startswith("data: {"):
+            continue
+        for choice in json.loads(line[6:]).get("choices", ()):
+            delta = choice.get("delta") or {"content": choice.get("text")}
+            parts = [delta.get("content"), delta.get("reasoning")]
+            for call in delta.get("tool_calls") or ():
+                parts += [call["function"].get("name"), call["function"].get("arguments")]
+            own = "".join(part or "" for part in parts) + (choice["finish_reason"] or "")
+            deltas[choice["index"]] = deltas.get(choice["index"], "") + own
+    return sorted(deltas.items())
+
+
+CALL = {"type": "function", "function": {**TOOL, "strict": True}}
+SHAPE = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+PASSED: dict[str, dict[str, Any]] = {
+    "vLLM's own mask": {"structured_outputs": {"json": SHAPE, **OWN}},
+    "stock field": {"response_format": {"type": "json_schema", "json_schema": {"name": "s", "schema": SHAPE}}},
+    "our processor": {"vllm_xargs": {"espalier": json.dumps({"json_schema": SHAPE, "safety": "minimal"})}},
+    "a call that must come": {"tools": [CALL], "tool_choice": "required"},
+    "a call that may come": {"tools": [CALL]},
+    "log probabilities": {"structured_outputs": {"json": SHAPE, **OWN}, "logprobs": True, "top_logprobs": 2},
+    "ids": {"structured_outputs": {"json": SHAPE, **OWN}, "return_token_ids": True},
+    "usage": {"structured_outputs": {"json": SHAPE, **OWN}, "stream_options": {"include_usage": True}},
+    "an error": {"vllm_xargs": {"espalier": '{"jsonschema": {}}'}},
+}
+
+
+@pytest.mark.parametrize("name", PASSED)
+def test_the_proxy_passes_replies_on_as_vllm_writes_them(port: int, name: str) -> None:
+    body = {"model": "demo", "messages": [{"role": "user", "content": "Who?"}], "temperature": 0, "max_tokens": 50}
+    body |= PASSED[name]
+    address = f"http://127.0.0.1:{port}"
+    with kept_traces(proxy_settings(address, mode="xray")) as (url, kept):
+        for stream in (False, True):
+            asked = {key: value for key, value in body.items() if stream or key != "stream_options"}
+            direct, passed = (
+                httpx2.post(f"{one}/v1/chat/completions", json=asked | {"stream": stream}, timeout=SECONDS)
+                for one in (address, url)
+            )
+            assert direct.status_code == passed.status_code
+            if stream:
+                assert texts(direct.text) == texts(passed.text)
+            else:
+                assert comparable(direct.text) == comparable(passed.text)
+                assert ("x-espalier-trace" in passed.headers) == (name != "an error")
+        traces = kept()
+    assert len(traces) == (0 if name == "an error" else 2)
+    assert all(len(trace["steps"]) > 1 for trace in traces)
+
+
+def own_steps(prompt: str, **constraint: Any) -> Any:
+    """The steps of the same greedy text by our own engine, which measures every mass."""
+    with espalier.load(demo_model()) as engine:
+        result = engine.generate(prompt, raw=True, temperature=0, max_tokens=40, trace="steps", **constraint)
+    assert result.trace is not None
+    return result.trace.steps
+
+
+@pytest.mark.parametrize("holder", ["vLLM", "our processor"])
+def test_what_the_proxy_says_of_each_step_holds_what_our_engine_measures(port: int, holder: str) -> None:
+    prompt = "The hand is"
+    ours = json.dumps({"constraint": {"kind": "choice", "options": NAMES}})
+    held = {
+        "vLLM": {"structured_outputs": {"choice": NAMES, **OWN}},
+        "our processor": {"vllm_xargs": {"espalier": ours}},
+    }[holder]
+    asked = {"model": "demo", "prompt": prompt, "temperature": 0, "max_tokens": 40, **held}
+    with kept_traces(proxy_settings(f"http://127.0.0.1:{port}", mode="xray")) as (url, kept):
+        assert httpx2.post(f"{url}/v1/completions", json=asked, timeout=SECONDS).status_code == 200
+        (trace,) = kept()
+    steps = trace["steps"]
+    measured = own_steps(prompt, choice=NAMES)
+    assert [step["token"]["id"] for step in steps] == [step.token_id for step in measured]
+    for told, own in zip(steps, measured, strict=True):
+        least, most = told.get("bounds") or (told["removed_mass"], told["removed_mass"])
+        assert least - 1e-4 <= own.removed_mass <= most + 1e-4
+        assert told["allowed_count"] in (0, own.allowed_count)
+        assert told["was_changed"] in (None, own.is_changed)
+        assert told["token"]["logprob"] == pytest.approx(own.logprob, abs=1e-3)
+
+
+def test_each_output_of_a_request_has_its_trace(port: int) -> None:
+    asked = {"model": "demo", "prompt": ["One", "Two"], "n": 2, "max_tokens": 8, "stream": True}
+    asked |= {"structured_outputs": {"choice": NAMES, **OWN}}
+    with kept_traces(proxy_settings(f"http://127.0.0.1:{port}", mode="xray")) as (url, kept):
+        assert httpx2.post(f"{url}/v1/completions", json=asked, timeout=SECONDS).status_code == 200
+        rows = [trace["row"] for trace in kept()]
+    assert sorted(row["output_index"] for row in rows) == [0, 1, 2, 3]
+    assert {row["text"] for row in rows} <= set(NAMES)
+    assert all(row["tax_nats"] > 0 for row in rows)
 
 
 def test_the_docs_name_the_versions_that_run_here() -> None:

@@ -15,6 +15,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 from sglang.srt.constrained.base_grammar_backend import BaseGrammarBackend, BaseGrammarObject, InvalidGrammarObject  # noqa: E402
 
 from espalier.constraints.base import Compiled  # noqa: E402
+from espalier.constraints.spec import Regex  # noqa: E402
 from espalier.errors import CapabilityError  # noqa: E402
 from espalier.integrations.sglang import ConstraintBackend, ConstraintGrammar, register  # noqa: E402
 from espalier.integrations.sglang.backend import create  # noqa: E402
@@ -121,6 +122,14 @@ def test_what_cannot_be_enforced_ends_the_request_with_the_reason(
     found = future.result()
     assert isinstance(found, InvalidGrammarObject)
     assert said in found.error_message
+
+
+@against
+def test_more_constraints_than_a_server_keeps_for_one_owner_are_found_again(base: str, backend: Any) -> None:
+    patterns = [f"[ab]{{{count}}}" for count in range(1, 40)]
+    for pattern in patterns:
+        assert isinstance(backend.dispatch_regex(pattern), ConstraintGrammar)
+    assert all(backend._compiler.has(Regex(pattern)) for pattern in patterns)
 
 
 @against

@@ -3,6 +3,7 @@ stands in: the tests' names say which of the two it was."""
 
 from __future__ import annotations
 
+import math
 import random
 import sys
 from types import SimpleNamespace
@@ -330,7 +331,16 @@ def test_masks_of_some_rows_leave_the_others_alone() -> None:
 
 
 def test_the_tax_of_a_row_without_tokens_is_infinite() -> None:
-    assert taxes(torch.zeros((1, 4)), torch.full((1, 4), -torch.inf)) == [float("inf")]
+    assert taxes(torch.zeros((1, 4)), torch.full((1, 4), -torch.inf)) == ([float("inf")], [True])
+
+
+def test_a_row_is_changed_where_its_greatest_logit_is_forbidden() -> None:
+    raw = torch.tensor([[1.0, 3.0, 2.0], [1.0, 3.0, 2.0]])
+    masked = raw.clone()
+    forbid_inplace(masked, [0, 1], np.array([[0b101], [0b011]], dtype=np.int32))
+    costs, changed = taxes(raw, masked)
+    assert changed == [True, False]
+    assert [math.exp(-cost) for cost in costs] == pytest.approx([0.3348, 0.7553], abs=1e-4)
 
 
 def test_the_oracles_of_the_toy_engine_can_fail(compiled: dict[str, Compiled]) -> None:

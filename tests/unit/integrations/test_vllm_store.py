@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,6 +23,7 @@ from espalier.integrations.vllm import ConstraintProcessor  # noqa: E402
 from espalier.integrations.vllm.keeping import WAITING_SECONDS, TraceReporter, store_reporter  # noqa: E402
 from espalier.integrations.vllm.report import StepReport  # noqa: E402
 from espalier.integrations.vllm.reporter import reporter_of  # noqa: E402
+from espalier.store.costs.window import CostWindow  # noqa: E402
 from espalier.store.generations import GenerationFilter  # noqa: E402
 from espalier.store.open import open_store  # noqa: E402
 from espalier.tokens.vocab import Vocab  # noqa: E402
@@ -128,6 +130,34 @@ def test_the_processor_keeps_what_a_request_asks_for_and_nothing_of_others(tmp_p
     (row,) = store.generations(GenerationFilter(), limit=10)
     assert (row["request_id"], row["completion_tokens"], row["finish_reason"]) == ("a", 3, "stop")
     assert row["tax_nats"] == pytest.approx(sum(one.tax_nats for one in reports))
+    trace = store.trace(row["trace_id"], caller=None)
+    assert trace is not None
+    assert trace["metadata"]["constraint"] == {"kind": "choice", "options": ["ab"]}
+    store.close()
+
+
+def test_costs_show_what_constraints_cost_inside_vllm(tmp_path: Path) -> None:
+    """The same constraint, asked for by three requests, has one row of sums."""
+    url = f"sqlite:///{tmp_path / 'e.db'}"
+    kept = store_reporter(url, model="m")
+    spec = {"kind": "choice", "options": ["ab", "cd"]}
+    for name in "abc":
+        for step, tax in enumerate((1.5, 0.0)):
+            removed = 1 - math.exp(-tax)
+            kept(
+                StepReport(id=name, step=step, tax_nats=tax, removed_mass=removed, was_changed=tax > 0, constraint=spec)
+            )
+        kept(StepReport(id=name, step=2, left="finished", constraint=spec))
+    kept(StepReport(id="d", step=0, tax_nats=math.inf, constraint=spec))
+    kept(StepReport(id="d", step=0, failure="no token is allowed", constraint=spec))
+    kept.close()
+    store = open_store(url)
+    now = time.time()
+    (costs,) = store.costs(CostWindow(since=now - 3600, until=now + 3600))
+    assert (costs.kind, costs.title) == ("choice", "ab | cd")
+    assert (costs.now.answers, costs.now.tokens, costs.now.changed) == (3, 6, 3)
+    assert costs.now.tax == pytest.approx(4.5)
+    assert {row["error"] for row in store.generations(GenerationFilter(), limit=9)} == {None, "no token is allowed"}
     store.close()
 
 

@@ -54,8 +54,10 @@ def only_inplace(logits: torch.Tensor, row: int, token: int) -> None:
     logits[row, token] = 0.0
 
 
-def taxes(raw: torch.Tensor, masked: torch.Tensor) -> list[float]:
-    """-ln Z of each row in nats, from logits `(n, V)` before and after the mask; inf where nothing is left."""
+def taxes(raw: torch.Tensor, masked: torch.Tensor) -> tuple[list[float], list[bool]]:
+    """-ln Z of each row in nats, from logits `(n, V)` before and after the mask, inf where nothing is left; and whether
+    the mask has removed its greatest logit."""
     before, after = (torch.logsumexp(row.double(), dim=1) for row in (raw, masked))
     costs: list[float] = (before - after).clamp_min(0.0).tolist()
-    return costs
+    changed: list[bool] = (raw.amax(dim=1) > masked.amax(dim=1)).tolist()
+    return costs, changed

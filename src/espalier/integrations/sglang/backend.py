@@ -23,6 +23,7 @@ from espalier.constraints.compiler import Compiler
 from espalier.constraints.spec import Gbnf, JsonObject, JsonSchema, Regex, Spec
 from espalier.errors import CapabilityError, EspalierError, InputError, MissingDependency
 from espalier.integrations.asked import KEY, read_asked
+from espalier.integrations.compiling import engine_compiler
 from espalier.integrations.rows.device import forbid_inplace, spread_there
 from espalier.integrations.rows.row import EngineRow
 from espalier.tokens import mask as masks
@@ -127,7 +128,7 @@ class ConstraintBackend(BaseGrammarBackend):
     def __init__(self, vocab: Vocab, app: App | None = None) -> None:
         super().__init__()
         self._app = app or build_app()
-        self._compiler: Compiler = self._app.compiler(vocab)
+        self._compiler: Compiler = engine_compiler(self._app, vocab)
 
     def dispatch_json(self, key_string: str) -> BaseGrammarObject:
         if key_string == ANY_JSON:

@@ -1,6 +1,6 @@
 """Middlewares for vLLM's server, `vllm serve MODEL --middleware espalier.integrations.vllm.http.ConstraintGuard`. The
 guard refuses what would drop a constraint before our processor is asked. `StockConstraints`, in its place, also has the
-processor hold what stock clients ask for (`stock.py`). They import no vLLM.
+processor hold what stock clients ask for (`../stock.py`). They import no vLLM.
 
 vLLM runs each step of a beam search as a request of its own, without the `vllm_xargs` of the one that came, so a
 constraint beside `use_beam_search` would hold nothing, and nobody would learn of it.
@@ -12,7 +12,7 @@ import json
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any, TypeAlias
 
-from espalier.integrations.vllm.stock import EXTRA, FORMAT, KEY, OUTPUTS, with_ours
+from espalier.integrations.stock import EXTRA, FORMAT, KEY, OUTPUTS, with_ours
 
 ID = b"x-request-id"
 Message: TypeAlias = MutableMapping[str, Any]

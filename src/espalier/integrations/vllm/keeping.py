@@ -1,4 +1,5 @@
-"""Keeps the tax and the removed mass of requests in our store: a generation log for each, as `espalier logs` reads.
+"""Keeps the tax and the removed mass of requests in our store: a generation log for each, as `espalier logs` reads, and
+a trace without steps, which adds to the sums of `espalier costs` as every trace does.
 
 Rows are written by a thread of their own, so that no step waits for the database. A request that left without a
 finished text may come back, as one that was preempted does; its row waits for that a while.
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,23 +17,32 @@ from typing import Any
 
 from espalier.integrations.vllm.report import StepReport
 from espalier.store.open import open_store
-from espalier.store.writer import LogWriter
+from espalier.store.writer import RowWriter
+from espalier.trace.records import Trace
+from espalier.trace.summary import TraceSummary
 
 log = logging.getLogger(__name__)
 WAITING_SECONDS = 60.0
 """After which a request that left without a finished text does not come back."""
 MOST_WAITING = 1_000
+TRACE = "trace"
+"""Of a row: the Trace that is stored beside the log."""
+UNTOLD = "unknown"
+"""vLLM does not say why a text ended that is not finished: it may be the limit, or the client."""
 
 
 @dataclass(slots=True)
 class _Sums:
-    """began, left: seconds of the clock; left is None while it runs."""
+    """began, left: seconds of the clock; left is None while it runs. changed: steps at which the model's top choice was
+    not allowed."""
 
     began: float
     steps: int = 0
     tokens: int = 0
     tax: float = 0.0
     mass: float = 0.0
+    changed: int = 0
+    constraint: Mapping[str, Any] | None = None
     failure: str = ""
     left: float | None = None
 
@@ -55,6 +66,7 @@ class TraceReporter:
         if step.left and step.id not in self._open:  # it failed, and has its row
             return
         sums = self._open.setdefault(step.id, _Sums(began=now))
+        sums.constraint = sums.constraint or step.constraint
         if step.failure:
             sums.failure, sums.tokens = step.failure, step.step
             self._end(step.id, None)
@@ -67,6 +79,7 @@ class TraceReporter:
             sums.steps += 1
             sums.tax += step.tax_nats
             sums.mass += step.removed_mass
+            sums.changed += step.was_changed
         self._sweep(now)
 
     def close(self) -> None:
@@ -95,15 +108,56 @@ class TraceReporter:
             "total": self._clock() - sums.began,
             "finish_reason": reason,
             "error": sums.failure or None,
+            "constraint_kind": None if sums.constraint is None else sums.constraint.get("kind"),
+            TRACE: _trace(sums, self._model, reason) if math.isfinite(sums.tax) else None,
         }
         self._put(lambda: row)
+
+
+def _trace(sums: _Sums, model: str, reason: str | None) -> Trace:
+    """The sums of a request as a trace of level `summary`: its texts and steps are not known here."""
+    return Trace(
+        model=model,
+        constraint=sums.constraint,
+        finish_reason=reason or UNTOLD,
+        level="summary",
+        text="",
+        steps=(),
+        setup={"traced": "vllm"},
+        sums=TraceSummary(
+            total_steps=sums.tokens,
+            total_tax_nats=sums.tax,
+            mean_removed_mass=sums.mass / sums.steps if sums.steps else 0.0,
+            changed_steps=sums.changed,
+            rejected_steps=0,
+            forced_steps=0,
+            mean_entropy_before=0.0,
+            mean_entropy_after=0.0,
+        ),
+    )
+
+
+def save_row(store: Any, row: Mapping[str, Any]) -> str:
+    """Store the trace of a request, then its log, which names the trace. A request of which a step left nothing has no
+    sum, and no trace."""
+    log_row = {name: value for name, value in row.items() if name != TRACE}
+    if row[TRACE] is not None:
+        log_row["trace_id"] = store.save_trace(
+            row[TRACE].to_json(),
+            request_id=row["request_id"],
+            caller=row["caller"],
+            index=0,
+            route=row["route"],
+            total=row["total"],
+        )
+    return str(store.save_generation(log_row))
 
 
 def store_reporter(url: str, *, model: str) -> TraceReporter:
     """Keeps reports in the database at a URL, which is opened now, so that a wrong one is told at the start. Raises
     what `open_store` raises."""
     store = open_store(url)
-    writer = LogWriter(lambda: store, with_content=False, tell=log.warning, tells_all=True)
+    writer = RowWriter(lambda: store, save_row, what="generations", tell=log.warning, tells_all=True)
 
     def put(make: Callable[[], Mapping[str, Any]]) -> None:
         writer.put(make)

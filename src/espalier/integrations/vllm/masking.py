@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -29,13 +29,15 @@ log = logging.getLogger(__name__)
 @dataclass(slots=True)
 class Place:
     """A request in the batch. id, report: as it asked. told: whether its failure has been told. steps: reports of
-    steps whose token is not known yet: logits of a prompt's chunk, or of a draft that is not kept, are no step."""
+    steps whose token is not known yet: logits of a prompt's chunk, or of a draft that is not kept, are no step.
+    constraint: as JSON, for reports."""
 
     row: EngineRow
     id: str = ""
     report: bool = False
     told: bool = False
     steps: list[StepReport] = field(default_factory=list)
+    constraint: Mapping[str, Any] | None = None
 
 
 class PlacedRows(NamedTuple):
@@ -70,7 +72,10 @@ class RowMasker:
         except EspalierError as error:
             row = EngineRow(None, output, failure=error)
         self._count += constraint.report
-        return Place(row, constraint.id or (f"unnamed-{self._count}" if constraint.report else ""), constraint.report)
+        if not constraint.report:
+            return Place(row, constraint.id)
+        own_id = constraint.id or f"unnamed-{self._count}"
+        return Place(row, own_id, report=True, constraint=constraint.spec.to_json())
 
     def mask_rows(self, logits: torch.Tensor, placed: Sequence[PlacedRows]) -> None:
         """`(B, V)` float, changed in place: what the constraint of a row forbids becomes -inf. placed: in the order of
@@ -120,7 +125,8 @@ class RowMasker:
         place.row.follow()
         self._tell_steps(place)
         is_finished = place.row.is_finished
-        self._report(StepReport(id=place.id, step=place.row.length, left="finished" if is_finished else "unfinished"))
+        left: Literal["finished", "unfinished"] = "finished" if is_finished else "unfinished"
+        self._report(StepReport(id=place.id, step=place.row.length, left=left, constraint=place.constraint))
 
     def _forbid(
         self, logits: torch.Tensor, rows: list[int], packed: Any, places: list[Place], steps: list[int]
@@ -130,7 +136,8 @@ class RowMasker:
         raw = logits[told_rows].clone() if told else None  # (n, V)
         forbid_inplace(logits, rows, packed, pin=self._pin)
         if raw is not None:
-            for i, tax in zip(told, taxes(raw, logits[told_rows]), strict=True):
+            costs, changed = taxes(raw, logits[told_rows])
+            for i, tax, was_changed in zip(told, costs, changed, strict=True):
                 places[i].steps.append(
                     StepReport(
                         id=places[i].id,
@@ -138,6 +145,8 @@ class RowMasker:
                         allowed_count=masks.count(packed[i]),
                         tax_nats=tax,
                         removed_mass=-math.expm1(-tax),
+                        was_changed=was_changed,
+                        constraint=places[i].constraint,
                     )
                 )
         # A row that another processor has left without any allowed token ends. It is read at the next step, so that
@@ -166,4 +175,5 @@ class RowMasker:
         place.told = True
         log.error("the request %r was ended after %d tokens: %s", place.id, place.row.length, failure)
         if self._report is not None:
-            self._report(StepReport(id=place.id, step=place.row.length, failure=str(failure)))
+            told = StepReport(id=place.id, step=place.row.length, failure=str(failure), constraint=place.constraint)
+            self._report(told)

@@ -21,6 +21,7 @@ import torch
 from espalier.constraints.compiler import Compiler
 from espalier.errors import EspalierError, MissingDependency, VocabError
 from espalier.integrations.asked import read_asked
+from espalier.integrations.compiling import engine_compiler
 from espalier.integrations.vllm.checks import check_config, check_params
 from espalier.integrations.vllm.masking import RowMasker
 from espalier.integrations.vllm.report import Reporter
@@ -45,10 +46,6 @@ except ModuleNotFoundError:  # a vLLM with one model runner
         """Stands where there is no second runner."""
 
 
-CONSTRAINTS_KEPT = 256
-"""Compiled constraints that are found again, least recently used dropped."""
-
-
 @cache
 def _app() -> App:
     return build_app()
@@ -58,13 +55,7 @@ def _app() -> App:
 def _over_bytes() -> Compiler:
     """Of requests that are checked where the engine's vocabulary is not known. One for the process: to make a
     vocabulary takes longer than to find a constraint that was compiled before."""
-    return _kept(_app().compiler(Vocab.bytes()))
-
-
-def _kept(compiler: Compiler) -> Compiler:
-    """The compiler, which keeps more constraints than one of a server's: all requests here have one owner."""
-    compiler.cache.most_of_owner = compiler.cache.most_of_all = CONSTRAINTS_KEPT
-    return compiler
+    return engine_compiler(_app(), Vocab.bytes())
 
 
 class ConstraintProcessor(LogitsProcessor, LogitsProcessorV2):
@@ -98,7 +89,7 @@ class ConstraintProcessor(LogitsProcessor, LogitsProcessorV2):
         pin = device.type == "cuda" and (not is_first or bool(is_pin_memory))
         masker = RowMasker(
             _app(),
-            _kept(_app().compiler(self.vocab_of(vllm_config))),
+            engine_compiler(_app(), self.vocab_of(vllm_config)),
             report=reporter_of(vllm_config, type(self).reporter),
             pin=pin,
         )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -12,7 +12,8 @@ class StepReport:
     """One step of a request that asked for a report. id: as in its extra_args. step: from 0. tax_nats: -ln Z, inf where
     nothing is allowed. removed_mass: 1 - Z. failure: set once, where the row had to end, with the other values of a
     step that removes nothing. left: set once, likewise, when the request leaves the batch, after `step` tokens: with a
-    finished text, or without (cut off, cancelled, or preempted, and then it comes back)."""
+    finished text, or without (cut off, cancelled, or preempted, and then it comes back). was_changed: whether the
+    model's top choice was not allowed. constraint: of the request, as JSON; None where it could not be read."""
 
     id: str
     step: int
@@ -21,6 +22,8 @@ class StepReport:
     removed_mass: float = 0.0
     failure: str = ""
     left: Literal["", "finished", "unfinished"] = ""
+    was_changed: bool = False
+    constraint: Mapping[str, Any] | None = field(default=None, compare=False, repr=False)
 
 
 Reporter: TypeAlias = Callable[[StepReport], None]

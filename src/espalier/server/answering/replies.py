@@ -144,7 +144,7 @@ def whole_chat(parsed: ParsedRequest, head: Head, results: Sequence[Result]) -> 
         if parsed.top_logprobs is not None:
             choice["logprobs"] = ChatLogprobsLog(parsed, with_ids=True).of(steps_of(parsed, result))
         choices.append(_with_more(choice, parsed, result))
-    return head.json() | {"choices": choices, "usage": usage(results, parsed.n), **_of_prompt(parsed, results[0])}
+    return head.json() | {"choices": choices, "usage": usage(results, parsed.n), **_of_prompt(parsed, 0, results[0])}
 
 
 def _calls(calls: list[Json], parsed: ParsedRequest) -> Json:
@@ -170,13 +170,18 @@ def whole_text(parsed: ParsedRequest, head: Head, results: Sequence[Result]) -> 
             choice["logprobs"] = (
                 shown.with_prompt(measured, result.records) if measured else shown.of(steps_of(parsed, result))
             )
-        choices.append(_with_more(choice, parsed, result) | _of_prompt(parsed, results[run]))
+        choices.append(_with_more(choice, parsed, result) | _of_prompt(parsed, run, results[run]))
     return head.json() | {"choices": choices, "usage": usage(results, parsed.n)}
 
 
-def _of_prompt(parsed: ParsedRequest, result: Result) -> Json:
-    """vLLM's field: of a text completion in each choice, of a chat beside the choices."""
-    return {"prompt_logprobs": prompt_logprobs(result.prompt_tokens)} if parsed.prompt_logprobs else {}
+def _of_prompt(parsed: ParsedRequest, run: int, result: Result) -> Json:
+    """vLLM's fields: of a text completion in each choice, of a chat beside the choices."""
+    measured = {"prompt_logprobs": prompt_logprobs(result.prompt_tokens)} if parsed.prompt_logprobs else {}
+    return measured | _prompt_ids(parsed, run)
+
+
+def _prompt_ids(parsed: ParsedRequest, run: int) -> Json:
+    return {"prompt_token_ids": list(parsed.prompt_ids[run])} if parsed.prompt_ids else {}
 
 
 def _with_more(choice: Json, parsed: ParsedRequest, result: Result) -> Json:
@@ -375,6 +380,11 @@ class ChatChunks(ChoiceChunks):
 
     _custom: CustomDeltas = field(default_factory=CustomDeltas)
 
+    def first(self) -> list[Json]:
+        """The chunks before all others; as vLLM's, with the ids of their prompts where these are shown."""
+        chunks = ChoiceChunks.first(self)
+        return [chunk | _prompt_ids(self.asked, run) for run, chunk in enumerate(chunks)]
+
     def opening(self, index: int, run: int) -> list[Json]:
         role = {"role": "assistant", "content": ""}
         return [{"index": index, "delta": role, "logprobs": None, "finish_reason": None}]
@@ -433,6 +443,7 @@ class TextChunks(ChoiceChunks):
     """`text_completion` chunks. An echoed prompt whose tokens are measured comes with its first event, not before."""
 
     _measured: dict[int, Sequence[PromptToken]] = field(default_factory=dict)  # by run
+    _with_prompt: set[int] = field(default_factory=set)  # outputs whose prompt's ids were told
 
     def of(self, run: int, happened: Event, trace_id: str | None) -> list[Json]:
         """The chunks of one event."""
@@ -443,6 +454,14 @@ class TextChunks(ChoiceChunks):
             )
             begin = [self._chunk([opening]) for opening in self.opening(run * self.asked.returned, run)]
         return begin + ChoiceChunks.of(self, run, happened, trace_id)
+
+    def _complete_choice(self, index: int, choice: Json) -> Json:
+        """As vLLM's, the first choice of an output has the ids of its prompt where these are shown."""
+        completed = ChoiceChunks._complete_choice(self, index, choice)
+        if self.asked.prompt_ids and index not in self._with_prompt:
+            self._with_prompt.add(index)
+            completed |= _prompt_ids(self.asked, index // self.asked.returned)
+        return completed
 
     def shows(self, run: int, step: StepRecord) -> bool:
         """Whether the log probabilities have this step: beside those of a prompt, EOS is counted too."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator, MutableMapping, Sequence
+from collections.abc import AsyncIterator, Iterator, MutableMapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
@@ -188,7 +188,16 @@ def _cut(generation: Generation) -> tuple[Request, ...]:
     if limits:
         requests, lost = cut_prompts(engine, generation.asked.requests, min(limits))
         generation.asked = replace(generation.asked, requests=requests, truncated=lost)
+    if generation.asked.shows_prompt_ids and generation.process.engine.capabilities.token_ids:
+        generation.asked = replace(generation.asked, prompt_ids=tuple(_prompt_ids(generation)))
     return generation.asked.requests
+
+
+def _prompt_ids(generation: Generation) -> Iterator[tuple[int, ...]]:
+    """The token ids of each run's prompt, encoded once for all runs of it."""
+    asked, engine = generation.asked, generation.process.engine.engine
+    for first in asked.requests[:: asked.n]:
+        yield from [tuple(engine.prompt_ids(first))] * asked.n
 
 
 def _contract(generation: Generation) -> list[dict[str, str]] | None:

@@ -31,10 +31,10 @@ class ReplyOptions:
 
     include_usage: whether a stream ends with the usage. top_logprobs: how many candidates beside each token, None
     without log probabilities. processed_logprobs: whether these are of what the constraint and the samplers left, as
-    vLLM's mode of this name. token_ids: whether choices have `token_ids`. prompt_logprobs: whether the
-    reply has those of the prompt's tokens. report: whether the reply has the key
-    `espalier`. has_functions: whether calls are told as OpenAI's old `function_call`. custom_tools: names of tools
-    whose calls are told with a text in place of arguments. shown_trace: how much of the trace the key holds.
+    vLLM's mode of this name. token_ids: whether choices have `token_ids`. shows_prompt_ids: whether the reply has the
+    ids of the prompt. prompt_logprobs: whether the reply has those of the prompt's tokens. report: whether the reply
+    has the key `espalier`. has_functions: whether calls are told as OpenAI's old `function_call`. custom_tools: names
+    of tools whose calls are told with a text in place of arguments. shown_trace: how much of the trace the key holds.
     stream_steps: each step comes with its token.
     """
 
@@ -45,6 +45,7 @@ class ReplyOptions:
     has_most_top: bool = True
     processed_logprobs: bool = False
     token_ids: bool = False
+    shows_prompt_ids: bool = False
     prompt_logprobs: bool = False
     report: bool = False
     has_functions: bool = False
@@ -105,7 +106,8 @@ class ParsedRequest(ReplyOptions):
     run gives, its Result and its `others`. model: as the reply names it. ends: token ids that end an output and are no
     part of it. echo: for each run, the text before its output. keep_trace: whether the store keeps the traces.
     hints: fields of the body that have no effect.
-    truncated: how many tokens each prompt lost, empty until prompts are cut. states: the store of hidden states
+    truncated: how many tokens each prompt lost, empty until prompts are cut. prompt_ids: of each run, where the reply
+    has them; empty until prompts are cut. states: the store of hidden states
     that the request names, None for the server's own. input_limit: the most tokens of a prompt, beside the server's
     own limit.
     """
@@ -122,6 +124,7 @@ class ParsedRequest(ReplyOptions):
     warnings: tuple[str, ...]
     hints: tuple[str, ...] = ()
     truncated: tuple[int, ...] = ()
+    prompt_ids: tuple[tuple[int, ...], ...] = ()
     states: HiddenStates | None = None
     input_limit: int | None = None
 

@@ -306,6 +306,7 @@ def _draft(body: SharedBody, process: Process, *, options: dict[str, Any], **giv
         include_usage=body.stream_options is not None and bool(body.stream_options.include_usage),
         processed_logprobs=body.logprobs_mode == "processed_logprobs",
         token_ids=bool(body.return_token_ids),
+        shows_prompt_ids=bool(body.return_token_ids),
         report=body.espalier is not None,
         shown_trace=shown,
         stream_steps=bool(ours.stream_steps),

@@ -147,6 +147,7 @@ class ChatCompletion(Completion):
     object: Literal["chat.completion"]
     choices: list[ChatChoice]
     prompt_logprobs: list[dict[str, PromptLogprob] | None] = Field(default=[])
+    prompt_token_ids: list[int] = Field(default=[])
 
 
 class TextLogprobs(Reply):
@@ -164,6 +165,7 @@ class TextChoice(Reply):
     token_ids: list[int] = Field(default=[])
     stop_reason: str | int = Field(default="")
     prompt_logprobs: list[dict[str, PromptLogprob] | None] = Field(default=[])
+    prompt_token_ids: list[int] = Field(default=[])
 
 
 class TextCompletion(Completion):

@@ -26,6 +26,7 @@ from espalier.server.ports import Gate, TraceStore
 from espalier.server.process.deps import caller_of, request_id_of
 from espalier.server.process.opening import open_gate, open_kept_store, trace_limits
 from espalier.server.process.pools import make_pools
+from espalier.server.proxy.behind import server_x_ray
 from espalier.server.proxy.exchange import ProxyExchange, Tracer, pass_only
 from espalier.server.proxy.forward import IncomingRequest, Outgoing, Upstream, make_client
 from espalier.server.proxy.keeping import MemoryStore, TraceKeeper
@@ -34,7 +35,6 @@ from espalier.server.proxy.log.mode import log_mode
 from espalier.server.proxy.playground import Playground, playground
 from espalier.server.proxy.settings import Mode, ProxySettings
 from espalier.server.proxy.state import ProxyProcess
-from espalier.server.proxy.xray import x_ray
 from espalier.server.settings import ServerSettings
 from espalier.version import __version__
 
@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 PUBLIC = frozenset({"/health", "/v1/health"})
 """Paths that need no key, as at llama-server."""
 TRACERS: Mapping[Mode, Callable[[ProxyProcess], AbstractAsyncContextManager[Tracer]]] = {
-    "xray": x_ray,
+    "xray": server_x_ray,
     "off": pass_only,
     "log": log_mode,
     "auto": auto_mode,

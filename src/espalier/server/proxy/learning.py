@@ -40,6 +40,11 @@ class Learning:
         self._tried = self._looked = self._read = -float("inf")
         self._is_doubted = False
 
+    @property
+    def has_known(self) -> bool:
+        """Whether the server's tokens have been read."""
+        return self._known is not None
+
     def doubt(self) -> None:
         """A reply did not fit what is known: it may be another model's."""
         self._is_doubted = True

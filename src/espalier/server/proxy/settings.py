@@ -24,7 +24,8 @@ class ProxySettings:
     connect_seconds, read_seconds: how long to wait for a connection, and for the next bytes of a reply. body_bytes:
     requests with a longer body are not traced. refill: whether further requests may fill what a reply leaves out.
     self_test: whether the server has to show, before anything is traced, that its replies can be. playground: whether
-    our own application over the server stands below `/espalier/`.
+    our own application over the server stands below `/espalier/`. tokenizer: of the model of a vLLM, a file or a
+    folder, so that constraints can be followed; "" for that of the model's folder, if this machine has it.
 
     Raises InputError naming the field.
     """
@@ -42,6 +43,7 @@ class ProxySettings:
     refill: bool = True
     self_test: bool = True
     playground: bool = True
+    tokenizer: str = ""
 
     def __post_init__(self) -> None:
         try:

@@ -25,7 +25,6 @@ from espalier.upstream.xray.replay import MASKED, ReplayStep
 from espalier.upstream.xray.sampler.chain import Draw
 from espalier.upstream.xray.wire.reply import OutputSoFar
 from espalier.upstream.xray.wire.request import ClientRequest
-from espalier.upstream.xray.wire.spans import text_of
 
 LISTED = 10
 AGAIN = 5e-3
@@ -82,26 +81,21 @@ def trace_of(
 
 
 def combined_of(
-    trace: Trace, data: Mapping[str, Any], output: OutputSoFar, *, request_id: str, created: int, timestamp: str
+    trace: Trace, data: Mapping[str, Any], *, text: str, request_id: str, created: int, timestamp: str
 ) -> dict[str, Any]:
     """The trace in the combined form of the rejection tracer, with the whole trace under `espalier`. data: the trace as
-    JSON, whose parts are not copied."""
+    JSON, whose parts are not copied. text: of the output, as its reply spells it."""
     rejected = sum(step.was_rejected for step in trace.steps)
     known = sum(not step.is_unknown for step in trace.steps)
     return {
-        "metadata": {
-            "request_id": output.reply_id or request_id,
-            "model": trace.model,
-            "created": created,
-            "timestamp": timestamp,
-        },
+        "metadata": {"request_id": request_id, "model": trace.model, "created": created, "timestamp": timestamp},
         "steps": [_combined_step(step) for step in data["steps"]],
         "summary": {
             "total_steps": len(trace.steps),
             "rejected_steps": rejected,
             "rejection_rate": rejected / known if known else None,
             "unknown_steps": len(trace.steps) - known,
-            "final_output": text_of("".join(output.text)),
+            "final_output": text,
         },
         "espalier": data,
     }
