@@ -116,7 +116,12 @@ def ask(address: str, number: int, phase: int) -> int:
 def move_back(database: Path, seconds: int) -> None:
     """Make all sums and traces so much older."""
     with sqlite3.connect(database) as connection:
-        for table, moment in (("cost_sums", "hour"), ("tax_bins", "hour"), ("path_sums", "hour"), ("wanted_tokens", "day")):
+        for table, moment in (
+            ("cost_sums", "hour"),
+            ("tax_bins", "hour"),
+            ("path_sums", "hour"),
+            ("wanted_tokens", "day"),
+        ):
             connection.execute(f"UPDATE {table} SET {moment} = {moment} - {seconds}")
         connection.execute(f"UPDATE traces SET created = created - {seconds}")
 
