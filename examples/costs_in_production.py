@@ -1,4 +1,4 @@
-"""Find the schema that fights the model, the field, since when, and what helps: a server, its answers, `espalier costs`.
+"""Find the schema that fights the model, where, since when, and what helps: a server, its answers, `espalier costs`.
 
 Four schemas are asked for, half of the requests before a change of the system prompt and half after it. `Capital` calls
 a property otherwise than the model does, all the time; `User` begins to cost when its prompt changes. Sums are kept by
