@@ -205,7 +205,7 @@ def drawn_rows(lines: StepLines) -> CandidateRows:
 
 def _width_of(lines: StepLines) -> int:
     """The places of a list."""
-    return (lines.numbers.shape[1] - NUMBERS) // 4
+    return int(lines.numbers.shape[1] - NUMBERS) // 4
 
 
 def _weighed(ids: list[int], logits: list[float], log_sum: float, flags: list[bool] | None) -> CandidateRows:

@@ -119,8 +119,9 @@ def _paths(summary: Mapping[str, Any]) -> Iterator[tuple[str, PathSums]]:
 def _wanted(stored: Mapping[str, Any]) -> dict[WantedToken, tuple[int, float]]:
     """The favourites that were not allowed, by path."""
     counted: dict[tuple[str | None, str | None, str, str], list[float]] = {}
-    for *key, tax in _refused(stored):  # texts are cut and joined once for all steps that are alike
-        counted.setdefault(tuple(key), []).append(_measured(tax) or 0.0)
+    for step in _refused(stored):  # texts are cut and joined once for all steps that are alike
+        key = step.path, step.rule, step.wanted, step.taken
+        counted.setdefault(key, []).append(_measured(step.tax_nats) or 0.0)
     wanted: dict[WantedToken, tuple[int, float]] = {}
     for (path, rule, favourite, taken), taxes in counted.items():
         place = (rule or OTHERS) if path is None else without_indices(path) or "/"
