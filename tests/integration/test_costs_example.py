@@ -31,4 +31,4 @@ def test_the_example_finds_the_schema_the_change_and_the_remedy(tmp_path: Path) 
     assert "Recommended: rename 'result' to 'answer' at /." in tried
     assert "rename 'result' to 'answer'" in patch
     assert json.loads((tmp_path / "edits.json").read_text(encoding="utf-8"))[0]["action"] == "rename"
-    assert max(len(line) for line in said.splitlines() if not line.startswith("espalier costs")) <= 80
+    assert max(len(line) for line in said.splitlines() if not line.startswith("$ ")) <= 80
