@@ -23,6 +23,7 @@
 
   // ---------------------------------------------------------------- one constraint
 
+  const total = (nats) => (nats >= 1000 ? count(Math.round(nats)) : num(nats));
   const percent = (share) => `${num(100 * share)} %`;
   const cell = (name, kind, ...children) => h("div", { class: kind }, h("span", { class: "name" }, name), ...children);
   const small = (...children) => h("small", {}, ...children);
@@ -65,7 +66,7 @@
         small(row.fingerprint ? h("code", {}, row.fingerprint) : null, marks.length ? ` · ${marks.join(", ")}` : null)),
       cell("Answers", "number", count(row.answers), small(many(row.tokens, "token"))),
       cell("Not valid", "number", count(row.invalid), row.cut ? small(`${count(row.cut)} cut`) : null),
-      cell("Tax, nats", "number", num(row.tax_nats)),
+      cell("Tax, nats", "number", total(row.tax_nats)),
       cell("An answer, nats", "number",
         row.tax_per_answer.mean === null ? "not known" : num(row.tax_per_answer.mean),
         row.tax_per_answer.p95 === null ? null : small(`95th: ${num(row.tax_per_answer.p95)}`), change(row)),
@@ -91,7 +92,7 @@
       h("td", {}, h("a", { href: `traces?${new URLSearchParams({ constraint: row.fingerprint, path: path.path })}` },
         h("code", {}, visible(path.path)))),
       h("td", {}, h("span", { class: "share", "data-share": path.share }), percent(path.share)),
-      h("td", { class: "number", "data-name": "Tax, nats" }, num(path.tax_nats)),
+      h("td", { class: "number", "data-name": "Tax, nats" }, total(path.tax_nats)),
       h("td", { class: "number", "data-name": "Mass taken" }, percent(path.removed_mass)),
       h("td", {}, path.wanted.map((one) => h("div", {},
         "wanted ", h("code", {}, visible(one.wanted)), ` (${many(one.times, "time")}), came `, h("code", {}, visible(one.taken)))))));

@@ -13,18 +13,29 @@ from typing import Any
 
 from pydantic_core import PydanticSerializationError, to_json
 
-from espalier.errors import InputError, OutputError, TooLarge
+from espalier.errors import EspalierError, InputError, OutputError, TooLarge
 from espalier.files.json_shape import check_shape
 from espalier.files.limits import STORED
+from espalier.trace.packed_steps import PackedSteps, read_steps
 
 LEVEL = 2
 """A third of the CPU time of zlib's own level 6, which a server takes from its tokens, for a sixth more bytes."""
 
+ARRAYS = b"espalier\x01"
+"""The first bytes of JSON whose `steps` are arrays behind it. Compressed JSON never begins so."""
+UNREADABLE = (ValueError, KeyError, TypeError, IndexError, AttributeError, EspalierError)
+"""What reading arrays raises that are damaged."""
+
 
 def pack(value: Mapping[str, Any], *, what: str) -> bytes:
-    """The value as compressed JSON, with null for infinities and NaN. Raises InputError naming `what` if it is no
-    JSON."""
-    return compress(as_bytes(value, what=what))
+    """The value as compressed JSON, with null for infinities and NaN; steps in arrays stay arrays, which hardly
+    compress. Raises InputError naming `what` if it is no JSON."""
+    steps = value.get("steps")
+    if not isinstance(steps, PackedSteps):
+        return compress(as_bytes(value, what=what))
+    description, arrays = steps.write()
+    head = compress(as_bytes({**value, "steps": description}, what=what))
+    return b"".join((ARRAYS, len(head).to_bytes(8, "little"), head, arrays))
 
 
 def compress(text: bytes) -> bytes:
@@ -52,6 +63,20 @@ def _as_ascii(value: Mapping[str, Any], *, what: str) -> bytes:
 
 def unpack(packed: bytes, *, what: str) -> dict[str, Any]:
     """The packed value. Raises OutputError naming `what` if the bytes are damaged."""
+    if packed[: len(ARRAYS)] != ARRAYS:
+        return _unpack_json(packed, what=what)
+    start = len(ARRAYS) + 8
+    end = start + int.from_bytes(packed[len(ARRAYS) : start], "little")
+    value = _unpack_json(packed[start:end], what=what)
+    if len(packed) - end > STORED.bytes:
+        raise OutputError(f"the {what} in the database is larger than {STORED.bytes:,} bytes")
+    try:
+        return {**value, "steps": read_steps(value["steps"], packed[end:])}
+    except UNREADABLE as error:
+        raise OutputError(f"the {what} is damaged in the database: {type(error).__name__}: {error}") from error
+
+
+def _unpack_json(packed: bytes, *, what: str) -> dict[str, Any]:
     try:
         reader = zlib.decompressobj()
         text = reader.decompress(packed, STORED.bytes)

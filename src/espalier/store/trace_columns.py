@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -17,6 +17,7 @@ from espalier.constraints.spec import JsonSchema, Spec
 from espalier.errors import EspalierError, InputError
 from espalier.schema.pointers import below, split
 from espalier.store import rows
+from espalier.trace.packed_steps import PackedSteps
 from espalier.trace.text_policy import ANY_KEY, TextPolicy, text_hash, without_texts
 
 SHOWN = 200
@@ -78,7 +79,7 @@ def columns_of(
             "unknown_steps": summary.get("unknown_steps"),
             "prompt": beginning(metadata.get("asked") or metadata["prompt"]),
             "text": beginning(stored["text"]),
-            "bounded_steps": sum(step.get("exactness") == "bounded" for step in trace["steps"]),
+            "bounded_steps": _count_bounded(trace["steps"]),
             "request_id": rows.column_text(request_id),
             "caller": rows.caller_text(caller),
             "output_index": index,
@@ -96,6 +97,12 @@ def columns_of(
         }
     except NO_TRACE as error:
         raise _no_trace(error) from error
+
+
+def _count_bounded(steps: Sequence[Mapping[str, Any]]) -> int:
+    if isinstance(steps, PackedSteps):
+        return steps.bounded
+    return sum(step.get("exactness") == "bounded" for step in steps)
 
 
 def _no_trace(error: Exception) -> InputError:

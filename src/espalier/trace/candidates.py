@@ -6,15 +6,41 @@ object is made only of those that are read. It knows neither logits nor how cand
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple, overload
 
 from espalier.tokens.vocab import Vocab
 from espalier.trace.steps import Candidate
 
-MOST_SPELLED = 16_384
-"""Tokens whose spelling is remembered, over all vocabularies: the same few come at every step."""
+MOST_VOCABS = 8
+"""Vocabularies of which spellings are remembered: the same few tokens come at every step."""
+
+
+class Spelling:
+    """The text and the bytes of tokens, each looked up once. vocab: of tokens that are not `known`. specials: the known
+    ones that stand outside the text."""
+
+    __slots__ = ("_vocab", "known", "specials")
+
+    def __init__(
+        self, vocab: Vocab | None, known: dict[int, tuple[str, bytes]] | None = None, specials: Collection[int] = ()
+    ) -> None:
+        self._vocab, self.known, self.specials = vocab, {} if known is None else known, specials
+
+    def of(self, token: int) -> tuple[str, bytes]:
+        """Raises IndexError for an id that is no token."""
+        spelled = self.known.get(token)
+        if spelled is None:
+            if self._vocab is None:
+                raise IndexError(f"token id {token} has no spelling")
+            spelled = self.known[token] = self._vocab.text_of(token), self._vocab.bytes_of(token)
+        return spelled
+
+
+@lru_cache(maxsize=MOST_VOCABS)
+def spelling_of(vocab: Vocab) -> Spelling:
+    return Spelling(vocab, specials=vocab.special_texts.keys())
 
 
 class CandidateRows(NamedTuple):
@@ -31,10 +57,10 @@ class CandidateList(Sequence[Candidate]):
     not depend on when that is; what it references is kept until then. Two threads that access first may both call
     it."""
 
-    __slots__ = ("_find", "_listed", "_made", "_vocab")
+    __slots__ = ("_find", "_listed", "_made", "_spelling")
 
-    def __init__(self, vocab: Vocab, find: Callable[[], CandidateRows]) -> None:
-        self._vocab = vocab
+    def __init__(self, spelling: Spelling, find: Callable[[], CandidateRows]) -> None:
+        self._spelling = spelling
         self._find: Callable[[], CandidateRows] | None = find
         self._listed: CandidateRows | None = None
         self._made: tuple[Candidate, ...] | None = None
@@ -51,17 +77,17 @@ class CandidateList(Sequence[Candidate]):
     def to_json(self) -> list[dict[str, Any]]:
         """As the `to_json` of each candidate."""
         ids, probs, logits, allowed = self._rows()
-        vocab, flags = self._vocab, allowed or [True] * len(ids)
+        flags = allowed or [True] * len(ids)
         return [
             {"id": token, "text": text, "bytes": [*data], "prob": prob, "logit": logit, "allowed": flag}
             for token, (text, data), prob, logit, flag in zip(
-                ids, [_spelling(vocab, token) for token in ids], probs, logits, flags, strict=True
+                ids, map(self._spelling.of, ids), probs, logits, flags, strict=True
             )
         ]
 
     def _candidate(self, at: int) -> Candidate:
         ids, probs, logits, allowed = self._rows()
-        text, data = _spelling(self._vocab, ids[at])
+        text, data = self._spelling.of(ids[at])
         flag = allowed is None or allowed[at]
         return Candidate(id=ids[at], text=text, bytes=data, prob=probs[at], logit=logits[at], allowed=flag)
 
@@ -100,9 +126,3 @@ class CandidateList(Sequence[Candidate]):
     def __reduce__(self) -> tuple[Any, ...]:
         """Copies and pickles are plain tuples: this references a whole vocabulary."""
         return tuple, (self._all(),)
-
-
-@lru_cache(maxsize=MOST_SPELLED)
-def _spelling(vocab: Vocab, token: int) -> tuple[str, bytes]:
-    """The text and the bytes of a token."""
-    return vocab.text_of(token), vocab.bytes_of(token)

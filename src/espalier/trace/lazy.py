@@ -10,16 +10,19 @@ class LateFields:
     """Base of frozen dataclasses with slots, some of which are made when one of their fields is first read. Such an
     object equals one that was made at once, with the same hash; copies and pickles are made at once."""
 
-    __slots__ = ("_make",)
+    __slots__ = ("_make", "origin")
     __dataclass_fields__: ClassVar[dict[str, Any]]
+    #: What the object is a view of, kept as long as the object; None for any other object.
+    origin: Any
 
     @classmethod
-    def later(cls, make: Callable[[], Self]) -> Self:
+    def later(cls, make: Callable[[], Self], origin: Any = None) -> Self:
         """An object with the fields of what `make` returns. `make` is called at the first access to a field, and must
         not depend on when that is; what it references is kept until then. Two threads that access first may both call
         it."""
         instance = object.__new__(cls)
         object.__setattr__(instance, "_make", make)
+        object.__setattr__(instance, "origin", origin)
         return instance
 
     def make(self) -> None:
@@ -31,6 +34,8 @@ class LateFields:
         def __getattr__(self, name: str) -> Any:
             """Called for slots that hold nothing yet."""
             names = type(self).__dataclass_fields__
+            if name == "origin":  # made at once
+                return None
             if name not in names:
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
             make = object.__getattribute__(self, "_make")

@@ -23,8 +23,9 @@ from espalier.json_record import INTERNAL, Json, JsonRecord, mismatch, object_of
 from espalier.trace import page, sidecar
 from espalier.trace.files import json_text, write_text
 from espalier.trace.measure import cumulative
+from espalier.trace.packed_steps import PackedSteps
 from espalier.trace.steps import LEVELS, Candidate, DraftTokens, Exactness, Rewind, StepRecord, TraceLevel
-from espalier.trace.summary import TokenCost, TraceSummary, summarise, token_costs
+from espalier.trace.summary import TokenCost, TraceSummary, summarise_with_paths, token_costs
 from espalier.wording import Edge
 
 __all__ = ["LEVELS", "Candidate", "DraftTokens", "Exactness", "Rewind", "StepRecord", "Trace", "TraceLevel"]
@@ -62,8 +63,15 @@ _read_setup = object_of(
 )
 
 
+class SumCache:
+    """Has room for what a trace sums up once: it is asked for by metrics, by the store, and by replies."""
+
+    __slots__ = ("_summed",)
+    _summed: tuple[TraceSummary, Sequence[str | None] | None]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trace(JsonRecord):
+class Trace(SumCache, JsonRecord):
     """One generation: the request, each step, and sums over the steps. Renders itself in a notebook."""
 
     #: Other tools may add fields beside ours.
@@ -109,7 +117,7 @@ class Trace(JsonRecord):
     @property
     def total_tax_nats(self) -> float:
         """The sum of -ln Z over the steps, in nats: how far the constraint moved the model."""
-        return self.sums.total_tax_nats if self.sums else math.fsum(s.tax_nats for s in self.steps)
+        return self.sums.total_tax_nats if self.sums else math.fsum(s.numbers[0] for s in self.steps)
 
     @property
     def cumulative_tax_nats(self) -> list[float]:
@@ -147,7 +155,17 @@ class Trace(JsonRecord):
 
     @property
     def _totals(self) -> TraceSummary:
-        return self.sums or summarise(self.steps, self.constraint, self.text, self.rewinds)
+        return self.sums or self.sum_up()[0]
+
+    def sum_up(self) -> tuple[TraceSummary, Sequence[str | None] | None]:
+        """The sums over the steps and the path of each step's first byte, worked out once: who asks for sums later
+        waits for nothing."""
+        try:
+            return self._summed
+        except AttributeError:
+            summed = summarise_with_paths(self.steps, self.constraint, self.text, self.rewinds)
+            object.__setattr__(self, "_summed", summed)
+            return summed
 
     def safety_counts(self) -> dict[str, dict[str, dict[str, int]]]:
         """What safety filters did, by category and pattern: `refused_favourites`, the number of steps at which one
@@ -162,6 +180,11 @@ class Trace(JsonRecord):
 
     def to_json(self) -> dict[str, Any]:
         return {"format": "espalier-trace", "version": 1, **write_json(self), "summary": self.summary()}
+
+    def packed(self) -> dict[str, Any]:
+        """As `to_json`, with steps that are JSON only for who reads one: a store writes them as arrays."""
+        data, steps = write_json(replace(self, steps=())), PackedSteps(self.steps, self.sum_up()[1])
+        return {"format": "espalier-trace", "version": 1, **data, "steps": steps, "summary": self.summary()}
 
     @staticmethod
     def from_json(data: Any) -> Trace:

@@ -127,6 +127,8 @@ class StepRecord(LateFields, JsonRecord):
     @property
     def is_changed(self) -> bool:
         """Whether the model's top choice was not allowed, as far as that is known."""
+        if self.origin is not None:
+            return bool(self.origin.is_changed)
         if self.was_changed is not None:
             return self.was_changed
         return bool(self.pre_masking) and not self.pre_masking[0].allowed
@@ -134,6 +136,9 @@ class StepRecord(LateFields, JsonRecord):
     @property
     def numbers(self) -> tuple[float, float, float, float]:
         """(tax in nats, removed mass, entropy before, entropy after), entropies in nats."""
+        if self.origin is not None:  # a row has them: nothing else of the record need be made
+            measures: tuple[float, float, float, float] = self.origin.measures()
+            return measures
         return self.tax_nats, self.removed_mass, self.entropy_before, self.entropy_after
 
     @property

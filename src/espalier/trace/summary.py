@@ -9,10 +9,15 @@ import heapq
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Annotated, Any, NamedTuple
+
+import numpy as np
 
 from espalier.automata.reasons.blame import Blame
 from espalier.json_record import NEEDED, Json, JsonRecord, in_json, object_of
+from espalier.sampling.fast.codes import AFTER, IS_BEST, TOKEN
+from espalier.trace.listed import StepRow, gather_lines
 from espalier.trace.measure import costs_by, cumulative
 from espalier.trace.paths import document_start, json_paths
 from espalier.trace.steps import Rewind, StepRecord
@@ -104,12 +109,23 @@ def summarise(
     steps: Iterable[StepRecord], constraint: Mapping[str, Any] | None, text: str, rewinds: Iterable[Rewind] = ()
 ) -> TraceSummary:
     """constraint: `Spec.to_json()`; text: the complete output."""
+    return summarise_with_paths(steps, constraint, text, rewinds)[0]
+
+
+def summarise_with_paths(
+    steps: Iterable[StepRecord], constraint: Mapping[str, Any] | None, text: str, rewinds: Iterable[Rewind] = ()
+) -> tuple[TraceSummary, list[str | None] | None]:
+    """Also the path of each step's first byte; None without a document."""
     sums = Sums()
-    for step in steps:
-        sums.add(step)
+    for is_listed, run in groupby(steps, key=lambda step: step.origin is not None):
+        if is_listed:
+            sums.add_listed([step.origin for step in run])
+        else:
+            for step in run:
+                sums.add(step)
     for rewind in rewinds:
         sums.take_back(rewind)
-    return sums.summary(constraint, text)
+    return sums.summary(constraint, text), sums.paths
 
 
 def token_costs(steps: Sequence[StepRecord], constraint: Mapping[str, Any] | None, text: str) -> tuple[TokenCost, ...]:
@@ -130,6 +146,8 @@ class Sums:
     document may be known only at the end."""
 
     def __init__(self) -> None:
+        #: of each step, once there is a summary; None without a document
+        self.paths: list[str | None] | None = None
         self._rows: list[tuple[int, str, bytes, bool, str | None]] = []
         self._numbers: list[tuple[float, float, float, float]] = []
         self._rejected = self._forced = self._changed = self._unknown = 0
@@ -149,6 +167,19 @@ class Sums:
             self._removed.setdefault(name, []).append(mass)
         _count(self._refused, step.blame)
 
+    def add_listed(self, steps: Sequence[StepRow]) -> None:
+        """Steps whose figures are in rows: nothing else of their records need be made."""
+        numbers, figures = gather_lines([step.lines for step in steps])
+        tokens = numbers[:, TOKEN].tolist()
+        self._numbers += [(tax, removed, *rest) for removed, tax, *rest in figures[:, : AFTER + 1].tolist()]
+        self._changed += len(steps) - int(np.count_nonzero(numbers[:, IS_BEST]))
+        for step, token in zip(steps, tokens, strict=True):
+            rule, why = step.reasons()
+            text, data = step.spelling.of(token)
+            self._rows.append((step.step, text, data, token in step.spelling.specials, rule))
+            if why is not None:
+                _count(self._refused, why)
+
     def take_back(self, rewind: Rewind) -> None:
         _count(self._taken_back, rewind.blame)
 
@@ -157,6 +188,7 @@ class Sums:
         count = len(self._rows)
         taxes, masses, before, after = (list(c) for c in zip(*self._numbers, strict=True)) if count else ([],) * 4
         paths = _paths(((data, shown, special) for _, shown, data, special, _ in self._rows), constraint, text)
+        self.paths = paths
         rules = [rule for *_, rule in self._rows]
         worst = heapq.nsmallest(WORST, (at for at in range(count) if taxes[at] > 0), key=lambda at: (-taxes[at], at))
         return TraceSummary(

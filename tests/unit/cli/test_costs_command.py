@@ -54,7 +54,7 @@ def test_the_dearest_constraint_comes_first_in_80_columns(capsys: pytest.Capture
     lines = text.splitlines()
     assert all(cell_len(line) <= 80 for line in lines)
     assert lines[1].startswith("Order ")
-    assert re.search(r"\+(1\.9|2) \(\+1\.\d+ to \+2\.\d+\)", lines[2])
+    assert re.search(r"\+(1\.9\d|2\.\d+) \(\+1\.\d+ to \+2\.\d+\)", lines[2])
     assert "a token takes 5.00 of free text" in lines[3]
     assert fingerprint(capsys, database) in lines[2]
 

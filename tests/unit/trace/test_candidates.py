@@ -8,7 +8,7 @@ import pickle
 import pytest
 
 from espalier.tokens.vocab import Vocab
-from espalier.trace.candidates import CandidateList, CandidateRows
+from espalier.trace.candidates import CandidateList, CandidateRows, spelling_of
 from espalier.trace.steps import Candidate
 
 VOCAB = Vocab.from_tokens([b"a", b"\xc3", b"", b'"'], eos_ids=[2], special_ids={2: "<end>"}, name="few")
@@ -26,7 +26,7 @@ def kept(rows):
         calls.append(1)
         return rows
 
-    return CandidateList(VOCAB, find), calls
+    return CandidateList(spelling_of(VOCAB), find), calls
 
 
 def made(rows):
@@ -91,7 +91,7 @@ def test_what_fails_to_be_found_fails_each_time():
     def find():
         raise ValueError("no")
 
-    candidates = CandidateList(VOCAB, find)
+    candidates = CandidateList(spelling_of(VOCAB), find)
     for _ in range(2):
         with pytest.raises(ValueError, match="no"):
             list(candidates)

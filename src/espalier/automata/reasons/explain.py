@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from typing import Protocol, cast
+from weakref import WeakKeyDictionary
 
 from espalier.automata.languages.network import Network, build_network
 from espalier.automata.masks.machine import Machine, State
@@ -102,8 +103,25 @@ def rule_at(explainer: Explainer, vocab: Vocab, state: State, token: int) -> str
     return explainer.rule_position(state)[0]
 
 
+MOST_BLAMES = 4_096
+"""Reasons of one explainer that are remembered: answers of one constraint refuse the same tokens at the same places."""
+_BLAMES: WeakKeyDictionary[Explainer, dict[tuple[State, int, str], Blame]] = WeakKeyDictionary()
+
+
 def blame(explainer: Explainer, vocab: Vocab, state: State, token: int, member: str) -> Blame:
     """The reason why `token` is refused in `state` (a state of the explainer's machine). member: see `Blame`."""
+    known = _BLAMES.get(explainer)
+    if known is None:
+        known = _BLAMES[explainer] = {}
+    reason = known.get((state, token, member))
+    if reason is None:
+        if len(known) >= MOST_BLAMES:
+            known.clear()
+        reason = known[state, token, member] = _find_blame(explainer, vocab, state, token, member)
+    return reason
+
+
+def _find_blame(explainer: Explainer, vocab: Vocab, state: State, token: int, member: str) -> Blame:
     machine = explainer.machine
     data = vocab.bytes_of(token)
     at, offset = state, 0

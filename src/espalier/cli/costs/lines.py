@@ -15,7 +15,7 @@ TREND = 12
 
 def cost_lines(rows: Sequence[ConstraintCosts]) -> Iterator[str]:
     """Two lines for each constraint: its numbers; the tax of an answer, its change, its speed."""
-    yield f"{'constraint':<26}{'answers':>8}{'not valid':>10}{'tax':>10}{'changed':>9}  {'trend':<{TREND}}"
+    yield f"{'constraint':<26}{'answers':>8}{'not valid':>10}{'tax':>10}{'changed':>9}  trend"
     for row in rows:
         now = row.now
         title = clip(shown(row.title or row.kind or "free text"), 25)
@@ -62,12 +62,12 @@ def path_lines(paths: Sequence[PathWindow]) -> Iterator[str]:
 
 def change_lines(changes: Sequence[PathChange]) -> Iterator[str]:
     """A line for each path: nats for each answer before and after, and the change."""
-    yield f"{'path':<32}{'before':>9}{'after':>9}  {'change, nats an answer'}"
+    yield f"{'path':<24}{'before':>9}{'after':>9}  {'change, nats an answer'}"
     for change in changes:
         mark = "  dearer" if change.is_dearer else ""
-        path = middle(shown(change.path), 31)
+        path = middle(shown(change.path), 23)
         yield clip(
-            f"{path:<32}{_short(change.before):>9}{_short(change.after):>9}  {change_of(change.change)}{mark}", WIDTH
+            f"{path:<24}{_short(change.before):>9}{_short(change.after):>9}  {change_of(change.change)}{mark}", WIDTH
         )
 
 
@@ -99,4 +99,6 @@ def _short(number: float) -> str:
 
 
 def _signed(number: float) -> str:
-    return f"{number:+,.0f}" if abs(number) >= 100 else f"{number:+.2g}"
+    """With two decimals: less than a hundredth of a nat is no difference that anybody acts on."""
+    text = f"{number:+,.0f}" if abs(number) >= 100 else f"{number:+.2f}"
+    return text if float(text.replace(",", "")) else "0.00"

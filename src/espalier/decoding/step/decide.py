@@ -17,7 +17,9 @@
                            │
                            ├── level off ──▶ no record
     observed.py            ├── summary ────▶ sums now (kernels/steps.py), record when it is read
-                           ├── steps, full, a short row ──▶ copies now, record and lists when they are read
+                           ├── steps, a common short row ──▶ sums and lists now, as a row of numbers
+                           │                                 (kernels/listing.py), record when it is read
+                           ├── steps, full, another short row ──▶ copies now, record and lists when they are read
                            └── a long row, filters, DRY, mirostat ──▶ record and lists now
 
 An example. The row is ln of 0.5, 0.25, 0.125, 0.125, the mask allows tokens 1, 2 and 3, the config has `top_k=2` and
@@ -34,7 +36,7 @@ import numpy as np
 
 from espalier.decoding.matcher_questions import NO_MATCHER, MatcherQuestions
 from espalier.decoding.step.allowed import NEG_INF
-from espalier.decoding.step.observed import lists_at_once, observe, record_row
+from espalier.decoding.step.observed import lines_of, lists_at_once, observe, record_row
 from espalier.decoding.step.record import Watch
 from espalier.decoding.step.row import Draw, TokenDecision, row_of
 from espalier.sampling.chain import Chain
@@ -70,10 +72,14 @@ def decide(
     Raises BadLogits for NaN, +inf or nothing finite, DeadEnd where nothing is allowed.
     """
     row = row_of(raw, vocab, chain, stream, context)
-    draw = row.draw(mask, questions, max(1, watch.top_k) if watch.lists and lists_at_once(row, watch) else 0)
+    lines = None if watch.table is None else lines_of(row, watch.table, questions)
+    if lines is not None:
+        draw = row.draw(mask, questions, watch.top_k, lines)
+    else:
+        draw = row.draw(mask, questions, max(1, watch.top_k) if watch.lists and lists_at_once(row, watch) else 0)
     if watch.refused is not None and mask is not None and not masks.test(mask, row.favourite):
         watch.refused[context.step] = row.favourite
-    record = observe(row, mask, draw, None, watch, questions) if watch.is_on else None
+    record = observe(row, mask, draw, None, watch, questions, lines) if watch.is_on else None
     return new_tuple(TokenDecision, (draw.token, draw.prob, record))
 
 

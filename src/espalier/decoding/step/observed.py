@@ -25,6 +25,8 @@ from espalier.sampling.fast.program import NOTHING, RowInputs, heated, list_inpu
 from espalier.sampling.samplers.context import TransformContext
 from espalier.tokens.mask import Logits, Mask
 from espalier.tokens.vocab import Vocab
+from espalier.trace.candidates import spelling_of
+from espalier.trace.listed import StepLines, StepRow, StepTable
 from espalier.trace.measure import TINY, allowed_mass, measures_of
 from espalier.trace.records import StepRecord
 
@@ -42,11 +44,30 @@ def lists_at_once(row: LogitRow, watch: Watch) -> bool:
     return program.has_penalties and chain.past.tokens.shape[0] > MANY
 
 
+def lines_of(row: LogitRow, table: StepTable, questions: MatcherQuestions) -> StepLines | None:
+    """Where a kernel writes the step; None where a record needs more than it writes."""
+    is_listed = row.is_common and row.raw.shape[0] <= SHORT and not (questions.has_members or row.chain.can_ban)
+    return table.lines() if is_listed else None
+
+
 def observe(
-    row: LogitRow, mask: Mask | None, draw: Draw, rejected: Draw | None, watch: Watch, questions: MatcherQuestions
+    row: LogitRow,
+    mask: Mask | None,
+    draw: Draw,
+    rejected: Draw | None,
+    watch: Watch,
+    questions: MatcherQuestions,
+    lines: StepLines | None = None,
 ) -> StepRecord:
     """The record of a draw. mask: the constraint's, `(W,) int32`. rejected: what was drawn first and refused.
-    questions: about the matcher, which has not advanced yet."""
+    questions: about the matcher, which has not advanced yet. lines: where the draw has listed its candidates."""
+    if lines is not None and watch.table is not None and draw.inputs is not None:
+        listed = _list_step(row, mask, draw.token, draw.inputs, watch.table, lines, questions)
+        if listed is not None:
+            record = StepRecord.later(listed.record, listed)
+            if watch.at_once:
+                record.make()
+            return record
     first = None if rejected is None else ScoredToken(rejected.token, rejected.prob, rejected.logit)
     refused = row.favourite if first is None else first.token
     inputs = draw.inputs
@@ -65,6 +86,41 @@ def observe(
         later = new_tuple(Draw, (*draw[:3], copied, None))
         return StepRecord.later(partial(record_row, row._replace(raw=copied.row), bits, later, first, watch, answers))
     return record_row(row, mask, draw, first, watch, questions)
+
+
+def _list_step(
+    row: LogitRow,
+    mask: Mask | None,
+    token: int,
+    inputs: RowInputs,
+    table: StepTable,
+    lines: StepLines,
+    questions: MatcherQuestions,
+) -> StepRow | None:
+    """The step of a common row in its table; None where float64 cannot hold a sum."""
+    bits, program = real(None, row.vocab) if mask is None else mask, row.program
+    if program is None or (bits is not None and not (bits.shape[0] and bits.flags.carray)):
+        return None
+    raw, _, tokens, said, losses, _, room, *_ = inputs
+    is_best = kernels("listing").list_step(
+        raw,
+        NOTHING if bits is None else bits,
+        tokens,
+        said,
+        losses,
+        program.summing,
+        room if room.shape[0] else np.empty_like(raw),
+        row.favourite,
+        not row.chain.config.is_greedy,
+        table.top_k,
+        *lines,
+    )
+    if is_best < 0:
+        return None
+    table.take()
+    refused = None if is_best else row.favourite
+    answers = questions.kept(None, token, refused)
+    return StepRow(row.context.step, lines, spelling_of(row.vocab), answers, refused)
 
 
 def record_row(

@@ -22,6 +22,7 @@ from espalier.sampling.fast.program import new_tuple
 from espalier.sampling.filters import FilterContext
 from espalier.tokens.mask import Logits, Mask
 from espalier.tokens.vocab import Vocab
+from espalier.trace.listed import StepTable
 from espalier.trace.measure import OTHERS, Measures, measure
 from espalier.trace.records import Candidate, StepRecord, TraceLevel
 from espalier.trace.sidecar import Distribution, distribution
@@ -52,6 +53,8 @@ class Watch:
     #: takes the refused favourites of a run of one sequence, at every level; None: none are wanted. A run of several
     #: has them in its outcomes
     refused: RefusedFavourites | None = None
+    #: takes steps that one kernel lists, at level `steps`; None: each record is made of its own
+    table: StepTable | None = None
     #: whether there is a record
     is_on: bool = field(init=False, compare=False)
     #: whether candidates are listed

@@ -24,6 +24,7 @@ from espalier.sampling.samplers.context import TransformContext
 from espalier.tokens import mask as masks
 from espalier.tokens.mask import Logits, Mask
 from espalier.tokens.vocab import Vocab
+from espalier.trace.listed import StepLines
 from espalier.trace.records import StepRecord
 
 
@@ -114,9 +115,10 @@ class LogitRow(NamedTuple):
             bits = None if flags is None else masks.from_bool(flags)
         return Allowed(mask, bits, flags, before)
 
-    def draw(self, mask: Mask | None, questions: Answers, show: int = 0) -> Draw:
+    def draw(self, mask: Mask | None, questions: Answers, show: int = 0, lines: StepLines | None = None) -> Draw:
         """Draw under a mask. Takes `chain.draws_per_token` numbers of the stream: first the chance of xtc, where xtc is
         on, then the draw. show: where it is above 0, the candidates are listed, at least so many of the most probable.
+        lines: where the kernel writes them, of a common row; otherwise they are in what is returned.
 
         Raises DeadEnd, naming the constraint, field or filter that left no token; then no number was taken.
         """
@@ -133,7 +135,11 @@ class LogitRow(NamedTuple):
                 row, bits, settings = self.changed, self.allowed(mask).bits, program.drawing_biased
                 favourite = int(row.argmax())
             inputs = inputs_of(row, bits, chain, program, settings, favourite, chance, uniform)
-            if show:
+            if lines is not None:
+                token, prob, logit = kernels("listing").draw_listed(*inputs, show, *lines)
+                if token >= 0:
+                    return new_tuple(Draw, (token, prob, logit, inputs, None))
+            elif show:
                 listed = list_inputs(inputs, show)
                 if listed is not None:
                     return new_tuple(Draw, (*listed[:3], inputs, listed))

@@ -20,7 +20,7 @@ from espalier.sampling.fast.candidates import kernels, leaders
 from espalier.tokens import mask as masks
 from espalier.tokens.mask import Logits, Mask
 from espalier.tokens.vocab import Vocab
-from espalier.trace.candidates import CandidateList, CandidateRows
+from espalier.trace.candidates import CandidateList, CandidateRows, spelling_of
 from espalier.trace.measure import Measures, plain, removed_by
 from espalier.trace.records import Candidate
 
@@ -106,15 +106,17 @@ class Stages:
         """The distribution that was drawn from. A kept token that it does not hold is left out."""
         if drawn.ids.size <= FEW and self._is_short():
             ids, probs, logits = drawn.ids.copy(), drawn.probs.copy(), drawn.logits.copy()  # (n,) each
-            return CandidateList(self._vocab, partial(_at_once, partial(self._list_drawn, ids, probs, logits)))
-        return CandidateList(self._vocab, self._list_drawn(drawn.ids, drawn.probs, drawn.logits))
+            return CandidateList(
+                spelling_of(self._vocab), partial(_at_once, partial(self._list_drawn, ids, probs, logits))
+            )
+        return CandidateList(spelling_of(self._vocab), self._list_drawn(drawn.ids, drawn.probs, drawn.logits))
 
     def _listed(self, allowed: NDArray[np.bool_] | None) -> Sequence[Candidate]:
         """allowed: None for the list before the mask."""
         if self._is_short():
             own = None if allowed is None else self._allowed  # the copy
-            return CandidateList(self._vocab, partial(_at_once, partial(self._list_top, own)))
-        return CandidateList(self._vocab, self._list_top(allowed))
+            return CandidateList(spelling_of(self._vocab), partial(_at_once, partial(self._list_top, own)))
+        return CandidateList(spelling_of(self._vocab), self._list_top(allowed))
 
     def _is_short(self) -> bool:
         """Whether the row is short enough to be copied; if so, copies the rows."""

@@ -52,6 +52,7 @@ from espalier.sampling.fit import check_ends, fit
 from espalier.time_limit import is_limited
 from espalier.tokens import mask as masks
 from espalier.tokens.vocab import Vocab
+from espalier.trace.listed import MOST_LISTED, StepTable
 
 DRAFTS = "draft"
 TAKES_BACK = ("mask", DRAFTS)
@@ -204,6 +205,7 @@ class RunMaker:
                 counts=bool(filters_in(turn.spec)),
                 at_once=request.live or bool(request.recorders),
                 refused=None if lost is None else lost.refused,
+                table=_step_table(request),
             ),
             spelled=_spelled(turn, compiled, self._vocab),
             clock=self._clock,
@@ -270,6 +272,12 @@ class RunMaker:
         """The soft constraints, and copies of the request's filters: a filter follows one sequence."""
         own = [one.fork() for one in request.filters]
         return distinct([*(soft.filter(self._compiler) for soft in request.soft), *own])
+
+
+def _step_table(request: Request) -> StepTable | None:
+    """Where steps are listed by a kernel: at level `steps` alone, with lists that are short."""
+    is_listed = watched(request) == "steps" and 1 <= request.trace_top_k <= MOST_LISTED
+    return StepTable(request.trace_top_k) if is_listed else None
 
 
 def _spelled(turn: PreparedTurn, compiled: Compiled | None, vocab: Vocab) -> Mapping[int, bytes]:

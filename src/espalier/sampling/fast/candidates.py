@@ -25,13 +25,13 @@ Places = NDArray[np.intp]
 FOLDER = "espalier.sampling.fast.kernels"
 ROWS = KernelGroup("rows of logits", [f"{FOLDER}.{name}" for name in ("masked", "places")], seconds=2)
 DRAWS = KernelGroup(
-    "drawing", [f"{FOLDER}.{name}" for name in ("sums", "rows", "steps", "changes", "leading")], seconds=22
+    "drawing", [f"{FOLDER}.{name}" for name in ("sums", "rows", "steps", "listing", "changes", "leading")], seconds=26
 )
 """What the plain functions do too, which are used until these kernels are compiled."""
 
 
 @cache
-def kernels(name: Literal["changes", "leading", "masked", "places", "rows", "steps", "sums"]) -> Any:
+def kernels(name: Literal["changes", "leading", "listing", "masked", "places", "rows", "steps", "sums"]) -> Any:
     """A module of numba kernels. What is in DRAWS must be ready."""
     ROWS.load()
     return import_module(f"{FOLDER}.{name}")

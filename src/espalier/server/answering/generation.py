@@ -287,7 +287,7 @@ class Generation:
             "to_first_token": None if output.first is None else output.first - self.began,
             "total": time.monotonic() - self.began,
         }
-        written = writer.put(lambda: {"trace": trace.to_json(), **columns})
+        written = writer.put(lambda: {"trace": trace.packed(), **columns})
         is_asked = self.asked.shown_trace != "none"
         if writer.is_slow and not is_asked:
             return

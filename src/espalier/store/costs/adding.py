@@ -28,8 +28,12 @@ MOST_PATHS, MOST_WANTED = 200, 500
 KEPT_SECONDS = 400 * DAY
 """Sums of hours before are deleted."""
 MOST_KNOWN = 20_000
-SumKeys: TypeAlias = list[tuple[str, ...]]
-"""What has a row, by table."""
+MOST_OWNERS = 64
+"""Constraints, and callers, whose keys are remembered."""
+OWNERS = {CONSTRAINTS.name: 2, PATH_SUMS.name: 3, WANTED.name: 3}
+"""How much of a key names its owner: the table, the caller, the fingerprint."""
+SumKeys: TypeAlias = dict[tuple[str, ...], None]
+"""What an answer gives its first row, by table."""
 
 
 class CostSums:
@@ -38,7 +42,7 @@ class CostSums:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._known: OrderedDict[tuple[str, ...], None] = OrderedDict()  # what has a row, or need not be looked up
-        self._full: set[tuple[str, ...]] = set()  # whose keys are as many as may be, until the next hour
+        self._owned: OrderedDict[tuple[str, ...], set[tuple[str, ...]]] = OrderedDict()  # the keys of each owner
         self._lock = threading.Lock()
         self._statements = {table.name: self._summing(table) for table in (COST_SUMS, TAX_BINS, PATH_SUMS, WANTED)}
 
@@ -47,7 +51,8 @@ class CostSums:
         trace, `created` too."""
         created, caller = float(columns["created"]), str(columns["caller"])
         hour = int(created) // HOUR * HOUR
-        met: SumKeys = [("hour", str(hour))]
+        is_new, met = not self._is_known(("hour", str(hour))), SumKeys()
+        met["hour", str(hour)] = None
         fingerprint = self._constraint(connection, answer, columns, met)
         key = {"caller": caller, "fingerprint": fingerprint}
         model, template = str(columns["model"])[:NAME], columns["template"] or ""
@@ -60,8 +65,9 @@ class CostSums:
         )
         self._sum(connection, PATH_SUMS, self._path_rows(connection, answer, key, hour, met))
         self._sum(connection, WANTED, self._wanted_rows(connection, answer, key, int(created) // DAY * DAY, met))
-        if not self._is_known(met[0]):
-            self._full.clear()
+        if is_new:
+            with self._lock:
+                self._owned.clear()  # other processes have added keys
             _forget(connection, hour - KEPT_SECONDS)
         return met
 
@@ -69,8 +75,12 @@ class CostSums:
         """These have rows, so that they need not be looked up again."""
         with self._lock:
             for key in met:
-                self._known[key] = None
-                self._known.move_to_end(key)
+                owned = self._owned.get(key[: OWNERS.get(key[0], 0)])
+                if owned is None:
+                    self._known[key] = None
+                    self._known.move_to_end(key)
+                else:
+                    owned.add(key)
             while len(self._known) > MOST_KNOWN:
                 self._known.popitem(last=False)
 
@@ -87,7 +97,7 @@ class CostSums:
             kept = func.coalesce(CONSTRAINTS.c.spec, new.excluded.spec)
             index = ["caller", "fingerprint"]
             connection.execute(new.on_conflict_do_update(index_elements=index, set_={"spec": kept}))
-            met.append(known)
+            met[known] = None
         return fingerprint
 
     def _path_rows(
@@ -130,25 +140,32 @@ class CostSums:
         return new.on_conflict_do_update(index_elements=keys, set_=sums)
 
     def _has(self, connection: Connection, table: Table, key: tuple[str, ...], most: int, met: SumKeys) -> bool:
-        """Whether a key may have rows of its own: it has some, or its constraint (or caller) has less than `most`."""
+        """Whether a key may have rows of its own: it has some, or its constraint (or caller) has less than `most`. What
+        other processes have added is known an hour later, so that each may add as many."""
         known = (table.name, *key)
-        if self._is_known(known):
+        owner = known[: OWNERS[table.name]]
+        with self._lock:
+            owned = self._owned.get(owner)
+        if owned is None:
+            owned = self._read_owned(connection, table, owner)
+        if known in owned or known in met:
             return True
-        columns = [column for column in table.primary_key if column.name not in ("hour", "day")]
-        owners = columns[:1] if table is CONSTRAINTS else columns[:2]
-        own = columns[len(owners) :]
-        whose = [column == value for column, value in zip(owners, key, strict=False)]
-        exact = [*whose, *(column == value for column, value in zip(own, key[len(owners) :], strict=True))]
-        if connection.execute(select(1).select_from(table).where(*exact).limit(1)).first() is None:
-            owner = known[: 1 + len(owners)]
-            if owner in self._full:
-                return False
-            some = select(*own).where(*whose).distinct().subquery()
-            if int(connection.execute(select(func.count()).select_from(some)).scalar_one()) >= most:
-                self._full.add(owner)  # counted once: a client that always sends new ones costs no more for it
-                return False
-        met.append(known)
+        if len(owned) + sum(new[: len(owner)] == owner for new in met) >= most:
+            return False
+        met[known] = None
         return True
+
+    def _read_owned(self, connection: Connection, table: Table, owner: tuple[str, ...]) -> set[tuple[str, ...]]:
+        """The keys that have rows, in one question: one for each key takes longer than the answer itself."""
+        columns = [column for column in table.primary_key if column.name not in ("hour", "day")]
+        whose = [column == value for column, value in zip(columns, owner[1:], strict=False)]
+        keys = connection.execute(select(*columns).where(*whose).distinct())
+        owned = {(table.name, *row) for row in keys}
+        with self._lock:
+            self._owned[owner] = owned
+            while len(self._owned) > MOST_OWNERS:
+                self._owned.popitem(last=False)
+        return owned
 
     def _is_known(self, key: tuple[str, ...]) -> bool:
         with self._lock:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -11,6 +10,7 @@ from typing import Any, NamedTuple
 from espalier.store import rows
 from espalier.store.costs.bins import bin_of
 from espalier.store.trace_columns import finite, without_indices
+from espalier.trace.packed_steps import PackedSteps, RefusedFavourite
 from espalier.trace.paths import document_start, json_paths
 
 TOKEN, NAME = 80, 200
@@ -118,25 +118,37 @@ def _paths(summary: Mapping[str, Any]) -> Iterator[tuple[str, PathSums]]:
 
 def _wanted(stored: Mapping[str, Any]) -> dict[WantedToken, tuple[int, float]]:
     """The favourites that were not allowed, by path."""
+    counted: dict[tuple[str | None, str | None, str, str], list[float]] = {}
+    for step in _refused(stored):  # texts are cut and joined once for all steps that are alike
+        key = step.path, step.rule, step.wanted, step.taken
+        counted.setdefault(key, []).append(_measured(step.tax_nats) or 0.0)
+    wanted: dict[WantedToken, tuple[int, float]] = {}
+    for (path, rule, favourite, taken), taxes in counted.items():
+        place = (rule or OTHERS) if path is None else without_indices(path) or "/"
+        shown = (rows.column_text(text)[:TOKEN] for text in (favourite, taken))
+        token = WantedToken(rows.column_text(place)[:NAME], *shown)
+        times, tax = wanted.get(token, (0, 0.0))
+        wanted[token] = times + len(taxes), tax + sum(taxes)
+    return wanted
+
+
+def _refused(stored: Mapping[str, Any]) -> Iterator[RefusedFavourite]:
     steps = stored["steps"]
+    if isinstance(steps, PackedSteps):
+        yield from steps.refused_favourites()
+        return
     changed = [i for i, step in enumerate(steps) if _favourite(step) is not None]
     if not changed:
-        return {}
+        return
     text, constraint = stored["text"], stored["metadata"]["constraint"]
     start = document_start(constraint, text)
     paths: list[str | None] = [None] * len(steps)
     if start is not None:
         paths = json_paths([_bytes_of(step["token"], shows_special=bool(start)) for step in steps], start)
-    counted: Counter[WantedToken] = Counter()
-    taxes: Counter[WantedToken] = Counter()
     for index in changed:
-        step, favourite, path = steps[index], _favourite(steps[index]), paths[index]
-        place = (step.get("rule") or OTHERS) if path is None else without_indices(path) or "/"
-        shown = (rows.column_text(text)[:TOKEN] for text in (favourite, step["token"]["text"]))
-        wanted = WantedToken(rows.column_text(place)[:NAME], *shown)
-        counted[wanted] += 1
-        taxes[wanted] += _measured(step.get("tax_nats")) or 0.0  # type: ignore[assignment]  # a sum of floats
-    return {wanted: (times, float(taxes[wanted])) for wanted, times in counted.items()}
+        step, favourite = steps[index], str(_favourite(steps[index]))
+        tax = step.get("tax_nats")
+        yield RefusedFavourite(paths[index], step.get("rule"), favourite, step["token"]["text"], tax or 0.0)
 
 
 def _favourite(step: Mapping[str, Any]) -> str | None:

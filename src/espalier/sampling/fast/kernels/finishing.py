@@ -34,7 +34,7 @@ from espalier.sampling.fast.kernels.leading import sigma_edge
 from espalier.sampling.fast.kernels.places import ranked, taken
 from espalier.tokens.mask import LARGEST
 
-# compiled with: 272096f3
+# compiled with: a6f5812c
 
 Array: TypeAlias = Any  # numpy arrays; shapes and types are in the docstrings
 

@@ -16,7 +16,7 @@ from espalier.sampling.fast.kernels.places import at_least, ranked, taken
 from espalier.sampling.fast.kernels.sums import mass_by_bucket
 from espalier.tokens.mask import LARGEST
 
-# compiled with: 611e64de
+# compiled with: 69277e3b
 
 Array: TypeAlias = Any  # numpy arrays; shapes and types are in the docstrings
 
