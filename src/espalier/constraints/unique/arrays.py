@@ -17,18 +17,7 @@ import numpy as np
 from espalier.automata.languages.dfa import Dfa
 from espalier.constraints.unique.spots import Spot, Spots
 from espalier.grammar.ast import Literal
-from espalier.schema.form import (
-    Array,
-    Boolean,
-    Case,
-    NodeId,
-    NormalForm,
-    Null,
-    NumberForm,
-    Object,
-    String,
-    Values,
-)
+from espalier.schema.form import Array, Boolean, Case, NodeId, NormalForm, Null, NumberForm, Object, String, Values
 from espalier.schema.lowering.arrays import MAX_LISTED, MAX_UNIQUE
 from espalier.schema.lowering.layout import layout
 from espalier.schema.lowering.others import undone
