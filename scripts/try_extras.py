@@ -104,8 +104,8 @@ PROBES = {
     ),
     "activations list": Probe(("python", OPEN_STORE), ("activations",)),
 }
-INCLUDED = {"postgres": (SERVER,), "mcp": (SERVER,), "ray": (SERVER,)}
-"""Extras that bring another one."""
+INCLUDED = {"postgres": (SERVER,), "mcp": (SERVER,), "ray": (SERVER, "otel")}
+"""Extras that bring another one. Ray itself brings what `otel` imports."""
 
 
 def run(probe: Probe, programs: Path, folder: Path, environment: Mapping[str, str]) -> tuple[int, str, str]:
