@@ -18,6 +18,8 @@ from urllib.parse import unquote
 
 MAX_REFERENCES = 32
 """References that are followed one after another."""
+ANY_KEY = "*"
+"""In a path, in place of an array's index, and of a name that the model chose."""
 _INDEX = re.compile("0|[1-9][0-9]{0,8}")
 """A step into a list."""
 

@@ -8,24 +8,22 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
 from espalier.constraints.spec import JsonSchema, Spec
 from espalier.errors import EspalierError, InputError
-from espalier.schema.pointers import below, split
 from espalier.store import rows
 from espalier.trace.packed_steps import PackedSteps
-from espalier.trace.text_policy import ANY_KEY, TextPolicy, text_hash, without_texts
+from espalier.trace.paths import without_indices
+from espalier.trace.text_policy import TextPolicy, text_hash, without_texts
 
 SHOWN = 200
 """Characters of prompt and output that stand in a list."""
 TITLE = 60
 """Characters of a constraint's title."""
 TOOLS = "tool_calls"
-_INDEX = re.compile("0|[1-9][0-9]*")
 SOURCES = {"regex": "pattern", "gbnf": "grammar", "choice": "options", "wordlist": "lang"}
 """Kind -> the field that tells constraints of the kind apart for people."""
 
@@ -124,15 +122,6 @@ def beginning(text: Any) -> str:
 def finite(value: Any) -> float | None:
     """The number if it is finite, else None."""
     return float(value) if value is not None and math.isfinite(value) else None
-
-
-@lru_cache(maxsize=4096)  # asked for each step of a trace
-def without_indices(path: str) -> str:
-    """A JSON pointer with `*` for the index of an item, so that all items of an array have one path."""
-    shown = ""
-    for step in split(path):
-        shown = below(shown, ANY_KEY if _INDEX.fullmatch(step) else step)
-    return shown
 
 
 def path_costs(summary: Mapping[str, Any]) -> dict[str, tuple[int, float]]:

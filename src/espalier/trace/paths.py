@@ -6,18 +6,21 @@ module knows constraints only as the JSON of their specs, and no kind but the tw
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
 from espalier.chat.reading.channel_header import CHANNEL, FINAL, MESSAGE
 from espalier.grammar.json_position import SPACE, JsonPosition, JsonState
-from espalier.schema.pointers import below
+from espalier.schema.pointers import ANY_KEY, below, split
 
 JSON_KINDS = ("json_schema", "json_object")
 CLOSES = b"}]"
 NUMBER_ENDS = b"," + CLOSES + SPACE
 IN_VALUE = (JsonState.IN_STRING, JsonState.IN_LITERAL)
 VALUE_BEGINS = (JsonState.AFTER_COLON, JsonState.AFTER_COMMA, JsonState.ARRAY_START)
+_INDEX = re.compile("0|[1-9][0-9]*")
 WORDS = ("true", "false", "null")
 NUMERIC = frozenset("+-.eE0123456789")
 
@@ -69,6 +72,15 @@ def _looks_like_json(text: str) -> bool:
     """Whether a text may be JSON, by its first character; a number or a literal must be all of the text."""
     head = text.strip()
     return not head or head[0] in '{["' or any(word.startswith(head) for word in WORDS) or NUMERIC.issuperset(head)
+
+
+@lru_cache(maxsize=4096)  # asked for each step of a trace
+def without_indices(path: str) -> str:
+    """A JSON pointer with `*` for the index of an item, so that all items of an array have one path."""
+    shown = ""
+    for step in split(path):
+        shown = below(shown, ANY_KEY if _INDEX.fullmatch(step) else step)
+    return shown
 
 
 def json_paths(pieces: Iterable[bytes], start: int = 0) -> list[str | None]:

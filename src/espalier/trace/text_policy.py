@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, TypeAlias
 
-from espalier.schema.pointers import below, split
+from espalier.schema.pointers import ANY_KEY, below, split
 
 TextPolicy: TypeAlias = Literal["yes", "no", "hash"]
 """Whether texts are stored: as they are, not at all, or as hashes, by which equal texts can be found."""
@@ -28,8 +28,6 @@ METADATA = (
     "score",
 )
 VERDICT = ("valid", "judge", "breaks")
-ANY_KEY = "*"
-"""In place of an array's index, and of a name that the model chose, in a path."""
 
 
 def without_texts(data: Mapping[str, Any], policy: TextPolicy) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, cast
 
 import typer
 
@@ -29,9 +29,10 @@ from espalier.constraints.spec import JsonSchema, Spec
 from espalier.engines.base import Request
 from espalier.engines.local.turns import schema_of_spec
 from espalier.errors import InputError, UnknownName
-from espalier.harness.compare.estimating import estimate_lines, estimated
+from espalier.harness.compare.estimating import TaxEstimate, estimate_lines, estimated
 from espalier.harness.compare.remedies import How, Trial, Variant, changed, trials_text, try_variants
 from espalier.harness.compare.schema_edits import SchemaEdit, WantedAt, patches, schema_edits
+from espalier.harness.compare.whole_words import whole_words
 from espalier.sampling.config import SamplingConfig
 from espalier.store.costs.report import PathWindow
 from espalier.store.trace_filter import TraceFilter
@@ -73,35 +74,44 @@ def try_command(
     window = window_of(WindowFlags(since=since))
     with store_at(database) as store:
         schema = _schema_of(store, fingerprint)
-        edits = schema_edits(schema.schema, _wanted(store.cost_paths(window, fingerprint)))[:MOST_EDITS]
+        wanted = _wanted(store.cost_paths(window, fingerprint))
         traces = _kept(store, TraceFilter(constraint=fingerprint, since=window.since), count)
-    changes = list(_changes(schema, edits))
-    estimates = [(change, estimated(traces, schema, change.constraint)) for change in changes]
-    trials: Sequence[Trial] = ()
-    if not as_json:
-        for line in estimate_lines([(change.said("cli"), own) for change, own in estimates]) if changes else ():
-            output.data(line)
-    if not estimate:
-        asked = [_request(trace, schema) for trace in traces]
-        variants = [Variant(each.remedy, each.said, partial(_with, each.constraint, asked)) for each in changes]
+    asked = [_request(trace, schema) for trace in traces]
+    is_run = not estimate and (
+        any(True for _ in _changes(schema, _edits(schema, wanted))) or not _is_shown(schema, asked)
+    )
+    if is_run:
         with load(model, engine, build_app()) as loaded, counting("runs") as progress:
+            attempt = Attempt.of(schema, whole_words(wanted, traces, loaded.run), traces)
+            _say_estimates(attempt, as_json=as_json)
+            variants = [
+                Variant(each.remedy, each.said, partial(_with, each.constraint, asked)) for each in attempt.changes
+            ]
             variants += _showing(schema, asked, loaded)
-            trials = try_variants(asked, variants, run=loaded.run, seeds=1, progress=progress)
+            attempt = attempt._replace(trials=try_variants(asked, variants, run=loaded.run, seeds=1, progress=progress))
+    else:
+        attempt = Attempt.of(schema, wanted, traces)
+        _say_estimates(attempt, as_json=as_json)
     if patch is not None:
-        write_text(Path(patch), json.dumps(list(patches(edits)), ensure_ascii=False, indent=2) + "\n")
+        write_text(Path(patch), json.dumps(list(patches(attempt.edits)), ensure_ascii=False, indent=2) + "\n")
         output.note(f"edits: {patch}")
     if as_json:
         said = [
-            {"action": change.remedy.action, "how": change.said("cli"), **own.to_json()} for change, own in estimates
+            {"action": change.remedy.action, "how": change.said("cli"), **own.to_json()}
+            for change, own in zip(attempt.changes, attempt.estimates, strict=True)
         ]
-        shown = {"prompts": len(traces), "estimates": said, "trials": [trial.to_json("cli") for trial in trials]}
+        shown = {
+            "prompts": len(traces),
+            "estimates": said,
+            "trials": [trial.to_json("cli") for trial in attempt.trials],
+        }
         output.data_json(shown)
-    elif not changes and not trials:
+    elif not attempt.changes and not attempt.trials:
         output.data("Nothing to try: what the model wanted speaks for no edit of the schema.")
     elif not estimate:
-        for line in _lines(trials, prompts=len(traces)):
+        for line in _lines(attempt.trials, prompts=len(traces)):
             output.data(line)
-    helps = [own.is_lower for _, own in estimates] if estimate else [trial.helps for trial in trials]
+    helps = [own.is_lower for own in attempt.estimates] if estimate else [trial.helps for trial in attempt.trials]
     raise typer.Exit(0 if any(helps) else 1)
 
 
@@ -111,6 +121,34 @@ class ChangedSchema(NamedTuple):
     remedy: Remedy
     said: How
     constraint: Spec
+
+
+class Attempt(NamedTuple):
+    """What a command has found: edits of the schema, the changes that they and the whitespace make, an estimate of each
+    change, and the trials with the model."""
+
+    edits: Sequence[SchemaEdit]
+    changes: Sequence[ChangedSchema]
+    estimates: Sequence[TaxEstimate]
+    trials: Sequence[Trial] = ()
+
+    @classmethod
+    def of(cls, schema: JsonSchema, wanted: Sequence[WantedAt], traces: Sequence[Trace]) -> Attempt:
+        """What can be found without a model."""
+        edits = _edits(schema, wanted)
+        changes = list(_changes(schema, edits))
+        return cls(edits, changes, [estimated(traces, schema, change.constraint) for change in changes])
+
+
+def _edits(schema: JsonSchema, wanted: Sequence[WantedAt]) -> Sequence[SchemaEdit]:
+    return schema_edits(cast(Mapping[str, Any], schema.schema), wanted)[:MOST_EDITS]
+
+
+def _say_estimates(attempt: Attempt, *, as_json: bool) -> None:
+    if attempt.changes and not as_json:
+        said = [change.said("cli") for change in attempt.changes]
+        for line in estimate_lines(list(zip(said, attempt.estimates, strict=True))):
+            output.data(line)
 
 
 def _schema_of(store: Store, fingerprint: str) -> JsonSchema:
@@ -178,11 +216,16 @@ def _with(constraint: Spec, asked: Sequence[Request]) -> list[Request]:
     return [replace(request, constraint=constraint) for request in asked]
 
 
+def _is_shown(schema: JsonSchema, asked: Sequence[Request]) -> bool:
+    text = schema_text(schema_of_spec(schema))
+    return all(text in (request.prompt or "") for request in asked)
+
+
 def _showing(schema: JsonSchema, asked: Sequence[Request], loaded: LoadedEngine) -> list[Variant]:
     """The schema in the prompts, unless they have it."""
     shown = schema_of_spec(schema)
     plan = changed(SHOW_THE_SCHEMA, {"constraint": schema})
-    if plan is None or all(schema_text(shown) in (request.prompt or "") for request in asked):
+    if plan is None or _is_shown(schema, asked):
         return []
 
     def render(messages: Sequence[Mapping[str, Any]], has_schema: bool) -> str:
@@ -199,5 +242,5 @@ def _showing(schema: JsonSchema, asked: Sequence[Request], loaded: LoadedEngine)
 
 
 def _lines(trials: Sequence[Trial], *, prompts: int) -> Iterator[str]:
-    yield f"Tried on {prompts} kept prompts."
+    yield f"Attempt on {prompts} kept prompts."
     yield from list(trials_text(trials, seeds=1))[1:]

@@ -243,7 +243,7 @@ def _figures(
     for index, variant in enumerate(requests):  # what is done once, such as compiling, is not measured
         for request in variant[:1]:
             with suppress(EspalierError):  # the measured run says the same
-                _result(run, replace(request, sampling=replace(request.sampling, max_tokens=1)))
+                result_of(run, replace(request, sampling=replace(request.sampling, max_tokens=1)))
         progress(index, of)
     figures: list[list[dict[str, float | None]]] = [[] for _ in requests]
     done = len(requests)
@@ -256,7 +256,7 @@ def _figures(
                 continue
             start = clock()
             try:
-                result = _result(run, replace(requests[index][case], stream=stream))
+                result = result_of(run, replace(requests[index][case], stream=stream))
             except EspalierError as error:
                 if index == 0:
                     raise
@@ -285,7 +285,8 @@ def _differences(
         yield paired(metric, [a for a, _ in known], [b for _, b in known])
 
 
-def _result(run: Run, request: Request) -> Result:
+def result_of(run: Run, request: Request) -> Result:
+    """What one request ends with. Raises what the run raises, and GenerationError if it ends without a result."""
     for event in run([request]):
         if isinstance(event, FinishEvent):
             return event.result

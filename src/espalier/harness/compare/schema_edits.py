@@ -99,6 +99,11 @@ def _word(token: str, least: int = LEAST_WORD) -> str | None:
     return word if len(word) >= least and WORD.fullmatch(word) else None
 
 
+def is_beginning(token: str) -> bool:
+    """Whether a wanted token may be the beginning of a word only: nothing in it ends the word."""
+    return _word(token) is not None and not token.rstrip().endswith(('"', ":", "'"))
+
+
 def _edited(schema: Mapping[str, Any], steps: Sequence[str], change: Callable[[Any], None]) -> Mapping[str, Any]:
     own = copy.deepcopy(dict(schema))
     change(_at(own, steps))

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 from espalier.store import rows
 from espalier.store.costs.bins import bin_of
-from espalier.store.trace_columns import finite, without_indices
+from espalier.store.trace_columns import finite
 from espalier.trace.packed_steps import PackedSteps, RefusedFavourite
-from espalier.trace.paths import document_start, json_paths
+from espalier.trace.paths import document_start, json_paths, without_indices
 
 TOKEN, NAME = 80, 200
 """Characters of a wanted token, and of a path or a model: PostgreSQL takes keys of 2,700 bytes."""
