@@ -78,6 +78,7 @@ class Worker:
     told: Callable[[ItemEnd], None] = lambda _: None
     tally: Tally = field(default_factory=Tally)
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
+    _input: asyncio.Event = field(default_factory=asyncio.Event)
     _running: dict[Lease, asyncio.Task[None]] = field(default_factory=dict)
     _ahead: list[WorkItem] = field(default_factory=list)
     _ended: list[ItemEnd] = field(default_factory=list)
@@ -89,6 +90,7 @@ class Worker:
     def wake(self) -> None:
         """There is something new: look at once. From the loop's thread."""
         self._wake.set()
+        self._input.set()
 
     async def run(self) -> None:
         """Work until cancelled, or until nothing is open. Items that run then are given back. Raises OutputError and
@@ -125,8 +127,10 @@ class Worker:
 
     async def _tend_often(self) -> None:
         while True:
+            self._input.clear()
             await self._tend()
-            await asyncio.sleep(self.idle)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._input.wait(), self.idle)
 
     async def _tend(self) -> bool:
         """Read new inputs, and move on what time moves. Returns whether any batch is open."""

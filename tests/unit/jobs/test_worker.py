@@ -78,6 +78,27 @@ def test_every_item_runs_once_and_no_more_than_the_pipeline_at_a_time(store: Bat
     assert found(store, batch.id).state == BatchState.COMPLETED
 
 
+def test_a_new_batch_waited_for_the_next_look_at_idle_batches(store: BatchStore) -> None:
+    async def run() -> None:
+        waiting = Waiting()
+        waiting.goes_on.set()
+        made = worker(store, waiting, until_idle=False, idle=3_600.0)
+        running = asyncio.create_task(made.run())
+        first = submit(store, [line(1)])
+        made.wake()
+        await waiting.begun.wait()
+        while found(store, first.id).counts.completed < 1:
+            await asyncio.sleep(0)
+        waiting.begun.clear()
+        submit(store, [line(2)])
+        made.wake()
+        await waiting.begun.wait()
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+
+
 class Judging(Echo):
     """Gives the verdict that an item asks for."""
 
