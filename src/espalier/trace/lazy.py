@@ -25,6 +25,11 @@ class LateFields:
         object.__setattr__(instance, "origin", origin)
         return instance
 
+    def made_of(self, origin: Any) -> Self:
+        """The same object, with what it was made of."""
+        object.__setattr__(self, "origin", origin)
+        return self
+
     def make(self) -> None:
         """Make the fields now, if they are not yet: who reads one later waits for nothing."""
         getattr(self, next(iter(type(self).__dataclass_fields__)))

@@ -102,7 +102,8 @@ def test_whether_a_case_has_a_value_is_whether_trimming_leaves_one() -> None:
 def test_a_schema_is_refused_exactly_where_its_contract_says_checked() -> None:
     """`check` makes no contract where nothing is left out; the contract of the whole schema is the oracle."""
     outcomes = set()
-    for schema in documents(examples(300)):
+    refused = {"oneOf": [{"maxItems": 2}, {"uniqueItems": True}]}  # few of the drawn ones are
+    for schema in (refused, *documents(examples(300))):
         try:
             lowered = LoweredSchema(JsonSchema(schema))
             contract = lowered.contract("alone")

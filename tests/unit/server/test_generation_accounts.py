@@ -247,7 +247,7 @@ class Writer:
 
 
 def traced(writer: Writer, **asked: Any) -> tuple[Generation, GenerationOutput]:
-    of = result(trace=SimpleNamespace(to_json=lambda: {"steps": []}))
+    of = result(trace=SimpleNamespace(packed=lambda: {"steps": []}))
     output = GenerationOutput(submitted=101.0, promised_id="trc", running=Scripted([[token(), finish(of)]]))  # type: ignore[arg-type]
     return generation(output, process={"traces": writer}, asked=asked), output
 

@@ -40,7 +40,7 @@ def made(monkeypatch):
         return make()
 
     later = StepRecord.later
-    monkeypatch.setattr(StepRecord, "later", lambda make: later(partial(noted, make)))
+    monkeypatch.setattr(StepRecord, "later", lambda make, *origin: later(partial(noted, make), *origin))
     return found
 
 

@@ -44,6 +44,7 @@ def chunks_of(kind: Any, **more: Any) -> Any:
             "has_functions": False,
             "custom_tools": frozenset(),
             "requests": [SimpleNamespace(prompt_top=None)] * 2,
+            "prompt_ids": (),
             "echo": ["", ""],
             "ends": (),
             **more,
@@ -98,7 +99,7 @@ def test_what_came_before_an_error_in_the_same_burst_is_sent_before_it(error):
 
 def test_what_has_come_at_once_is_sent_at_once_with_one_event_for_each_token():
     class Running:
-        outputs = (SimpleNamespace(trace_id=None),)
+        outputs, request_id = (SimpleNamespace(trace_id=None),), "r"
         asked = SimpleNamespace(shown_trace="none", reasoning_place="separate")
 
         async def events(self):

@@ -64,10 +64,7 @@ def observe(
     if lines is not None and watch.table is not None and draw.inputs is not None:
         listed = _list_step(row, mask, draw.token, draw.inputs, watch.table, lines, questions)
         if listed is not None:
-            record = StepRecord.later(listed.record, listed)
-            if watch.at_once:
-                record.make()
-            return record
+            return listed.record().made_of(listed) if watch.at_once else StepRecord.later(listed.record, listed)
     first = None if rejected is None else ScoredToken(rejected.token, rejected.prob, rejected.logit)
     refused = row.favourite if first is None else first.token
     inputs = draw.inputs
