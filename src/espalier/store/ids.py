@@ -31,13 +31,13 @@ class Ids:
         with self._lock:
             self._last = max(int(self._clock() * 1e6), self._last + 1)
             moment = self._last
-        tail = "".join(secrets.choice(LETTERS) for _ in range(RANDOM_LETTERS))
-        return f"{prefix}_{_spell_time(moment)}{tail}", moment / 1e6
+        tail = _spell(secrets.randbits(5 * RANDOM_LETTERS), RANDOM_LETTERS)
+        return f"{prefix}_{_spell(moment, TIME_LETTERS)}{tail}", moment / 1e6
 
 
 def first_id(prefix: str, moment: float) -> str:
     """The lower bound of all ids made at this Unix time or later; earlier ids are smaller."""
-    return f"{prefix}_{_spell_time(min(max(0, int(moment * 1e6)), LAST))}"
+    return f"{prefix}_{_spell(min(max(0, int(moment * 1e6)), LAST), TIME_LETTERS)}"
 
 
 def is_id(text: str, prefix: str) -> bool:
@@ -54,5 +54,5 @@ def moment_of(text: str) -> float:
     return number / 1e6
 
 
-def _spell_time(number: int) -> str:
-    return "".join(LETTERS[number >> shift & 31] for shift in range(5 * (TIME_LETTERS - 1), -1, -5))
+def _spell(number: int, letters: int) -> str:
+    return "".join([LETTERS[number >> shift & 31] for shift in range(5 * (letters - 1), -1, -5)])

@@ -29,6 +29,8 @@ def words_in(text: str) -> list[str]:
 
 def folded(text: str) -> str:
     """Without case, accents and differences of compatibility (`Ａ`, `ﬁ`)."""
+    if text.isascii():
+        return text.lower()
     spelled = unicodedata.normalize("NFKD", text.casefold())
     bare = "".join(c for c in spelled if unicodedata.category(c) != "Mn")
     return unicodedata.normalize("NFC", bare.casefold())
