@@ -123,14 +123,16 @@ class Worker:
             if not self._running and self.until_idle and not await self._tend():
                 return
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), self.idle)
+                async with asyncio.timeout(self.idle):
+                    await self._wake.wait()
 
     async def _tend_often(self) -> None:
         while True:
             self._input.clear()
             await self._tend()
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._input.wait(), self.idle)
+                async with asyncio.timeout(self.idle):  # wait_for of Python 3.11 may lose a cancellation
+                    await self._input.wait()
 
     async def _tend(self) -> bool:
         """Read new inputs, and move on what time moves. Returns whether any batch is open."""

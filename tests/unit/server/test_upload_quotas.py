@@ -37,6 +37,7 @@ ONE, TWO = ({"authorization": f"Bearer {key}"} for key in ("first-secret", "seco
 def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
     """It looks at its batches once, when it starts: the uploads stay what they are."""
     monkeypatch.setattr("espalier.jobs.worker.IDLE_SECONDS", 600.0)
+    monkeypatch.setattr("espalier.jobs.worker.Worker.wake", lambda self: None)
     keys = tmp_path / "keys.toml"
     keys.write_text(KEYS)
     config = settings(
