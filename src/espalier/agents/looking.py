@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -52,7 +53,7 @@ def _analyze_vocabulary(arguments: Arguments, desk: Desk) -> Answer:
     if vocab is None:
         hint = f"{desk.engine.name} runs elsewhere: give its tokenizer to `espalier vocab`"
         raise CapabilityError("tokenizer not available", hint=hint)
-    report = _report(vocab)
+    report = replace(_report(vocab), vocab=vocab, encode=vocab.encoder)  # an equal one's model may be closed
     answer: Answer = {
         "name": vocab.name,
         "vocab_size": vocab.width,
