@@ -9,6 +9,7 @@ from typing import Any
 from espalier.engines.base import Event, FinishEvent, Request
 from espalier.harness.compare.schema_edits import WantedAt, schema_edits
 from espalier.harness.compare.whole_words import MOST_WORDS, whole_words
+from espalier.trace.paths import json_paths
 
 SCHEMA = {
     "type": "object",
@@ -25,8 +26,8 @@ def step(text: str, wanted: str | None = None) -> Any:
 
 def trace(*steps: Any, prompt: str = "How much?\n") -> Any:
     text = "".join(each.text for each in steps)
-    constraint = {"kind": "json_schema", "schema": SCHEMA}
-    return SimpleNamespace(prompt=prompt, text=text, steps=steps, constraint=constraint)
+    paths = json_paths([each.bytes for each in steps])
+    return SimpleNamespace(prompt=prompt, text=text, steps=steps, sum_up=lambda: (None, paths))
 
 
 class Scripted:

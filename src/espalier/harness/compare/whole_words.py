@@ -14,7 +14,7 @@ from espalier.engines.base import Request
 from espalier.harness.compare.remedies import Run, result_of
 from espalier.harness.compare.schema_edits import WantedAt, is_beginning
 from espalier.sampling.config import SamplingConfig
-from espalier.trace.paths import document_start, json_paths, without_indices
+from espalier.trace.paths import without_indices
 from espalier.trace.records import Trace
 
 MOST_WORDS = 12
@@ -55,11 +55,11 @@ def _prompts(places: Sequence[WantedAt], traces: Sequence[Trace]) -> Mapping[Wan
 
 def _changed(trace: Trace) -> Iterator[tuple[tuple[str, str, str], str]]:
     """The steps whose favourite was refused, as (path, wanted, taken), with the text up to the favourite."""
-    start = document_start(trace.constraint, trace.text)
-    if start is None or not trace.prompt:
+    paths = trace.sum_up()[1]
+    if paths is None or not trace.prompt:
         return
     pieces = [step.bytes for step in trace.steps]
-    for index, (step, path) in enumerate(zip(trace.steps, json_paths(pieces, start), strict=True)):
+    for index, (step, path) in enumerate(zip(trace.steps, paths, strict=True)):
         favourite = step.pre_masking[0] if step.pre_masking else None
         if favourite is None or favourite.allowed or path is None:
             continue
