@@ -8,15 +8,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 
 from espalier.server.proxy.exchange import ProxyExchange
 from espalier.server.proxy.state import ProxyProcess
+from espalier.server.proxy.traced import opened
 from espalier.server.proxy.vllm import VllmXRay
 from espalier.server.proxy.xray import XRay
 from espalier.upstream.detect import LLAMA_SERVER, engine_behind
-from espalier.upstream.link import ServerLink
 
 log = logging.getLogger(__name__)
 LOOK_SECONDS = 60.0
@@ -29,8 +29,7 @@ class ServerXRay:
     """The Tracer of x-ray mode."""
 
     def __init__(self, process: ProxyProcess, *, clock: Callable[[], float] = time.monotonic) -> None:
-        proxy = process.proxy
-        self._link = ServerLink(proxy.llama_url, key=proxy.upstream_key, silence=proxy.read_seconds)
+        self._link = process.link()
         self._llama, self._vllm, self._clock = XRay(process), VllmXRay(process), clock
         self._looking = asyncio.Lock()
         self._is_vllm, self._looked = False, -float("inf")
@@ -65,15 +64,6 @@ class ServerXRay:
         await self._vllm.close()
 
 
-@asynccontextmanager
-async def server_x_ray(process: ProxyProcess) -> AsyncIterator[ServerXRay]:
+def server_x_ray(process: ProxyProcess) -> AbstractAsyncContextManager[ServerXRay]:
     """The tracer of x-ray mode."""
-    tracer = ServerXRay(process)
-    look = asyncio.ensure_future(tracer.look()) if process.proxy.self_test else None
-    try:
-        yield tracer
-    finally:
-        if look is not None:
-            look.cancel()
-            await asyncio.wait({look})
-        await tracer.close()
+    return opened(ServerXRay(process), process)

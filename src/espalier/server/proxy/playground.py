@@ -30,7 +30,6 @@ from espalier.server.process.opening import Parts, open_process
 from espalier.server.proxy.state import ProxyProcess
 from espalier.server.routes import messages
 from espalier.server.settings import ServerSettings
-from espalier.upstream.link import ServerLink
 from espalier.upstream.llama_server.client import LlamaServer, Props
 from espalier.upstream.llama_server.engine import LlamaServerEngine
 from espalier.version import __version__
@@ -50,9 +49,8 @@ class Playground:
     """process: the proxy's, which outlives it. clock: seconds."""
 
     def __init__(self, process: ProxyProcess, *, clock: Callable[[], float] = time.monotonic) -> None:
-        proxy = process.proxy
         self._process, self._clock = process, clock
-        self._server = LlamaServer(ServerLink(proxy.llama_url, key=proxy.upstream_key, silence=proxy.read_seconds))
+        self._server = LlamaServer(process.link())
         self._api = _make_application()
         self._stack: AsyncExitStack | None = None
         self._app: App | None = None

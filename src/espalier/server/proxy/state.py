@@ -10,6 +10,7 @@ from espalier.server.proxy.forward import Upstream
 from espalier.server.proxy.keeping import TraceKeeper
 from espalier.server.proxy.settings import ProxySettings
 from espalier.server.settings import ServerSettings
+from espalier.upstream.link import ServerLink
 
 
 class NoMeter:
@@ -31,3 +32,7 @@ class ProxyProcess:
     upstream: Upstream
     keeper: TraceKeeper
     meter: NoMeter = field(default_factory=NoMeter)
+
+    def link(self) -> ServerLink:
+        """A link to the server behind, for what the proxy itself asks."""
+        return ServerLink(self.proxy.llama_url, key=self.proxy.upstream_key, silence=self.proxy.read_seconds)

@@ -12,11 +12,14 @@ import asyncio
 import logging
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from contextvars import copy_context
 from datetime import datetime
-from typing import Any, NamedTuple, TypeVar
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import httpx2
 
@@ -67,7 +70,22 @@ class Followers:
         await self.outliving.close()
         self._threads.shutdown(wait=False)
 
-    async def pass_untraceable(
+    async def read(
+        self, exchange: ProxyExchange, process: ProxyProcess, understand: Callable[[bytes], Awaitable[T]]
+    ) -> T | None:
+        """What is understood of the request's body. None where that raises UntracedRequest: then the request has been
+        passed on, and the log and its traces say why nothing was traced."""
+        body, is_whole = await exchange.incoming.read(process.proxy.body_bytes)
+        try:
+            if not is_whole:
+                raise UntracedRequest("its body is too long")
+            return await understand(body)
+        except UntracedRequest as why:
+            log.info("a request is not traced: %s", why, extra={"fields": {"request_id": exchange.request_id}})
+            await self._pass_untraceable(exchange, process.keeper, body, why)
+            return None
+
+    async def _pass_untraceable(
         self, exchange: ProxyExchange, keeper: TraceKeeper, body: bytes, why: UntracedRequest
     ) -> None:
         """Pass a request on. If something constrains it, each output gets a trace that says why nothing was traced."""
@@ -104,7 +122,7 @@ class Followers:
             for index, trace in traces:
                 path = keeper.path_of(exchange.request_id, index=index)
                 made = OutputTrace(trace, trace.text)
-                data, combined = await self.in_thread(lambda made=made: combined_trace(made, exchange.request_id))  # type: ignore[misc]
+                data, combined = await self.in_thread(partial(combined_trace, made, exchange.request_id))
                 await keep_trace(keeper, exchange, data, combined, path=path, index=index)
         except EspalierError as error:
             log.warning("a request that cannot be traced has no trace that says so: %s", error, extra=fields)
@@ -131,7 +149,7 @@ async def keep_trace(
     data: dict[str, Any],
     combined: dict[str, Any],
     *,
-    path: Any,
+    path: Path | None,
     index: int,
 ) -> bool:
     """Whether there is a file."""
@@ -184,7 +202,12 @@ class TracedExchange(ABC):
         """A reply did not fit what is known of the server."""
 
     async def serve(self) -> None:
-        """Answer the client. Raises as `pass_through`."""
+        """Answer the client, and keep the traces. Raises as `pass_through`."""
+        await self._exchange.incoming.while_there(self._answer())
+        if self._rest is not None:  # not before: a client that leaves after its whole reply has not left it
+            await self._trace(is_cut=self._rest)
+
+    async def _answer(self) -> None:
         exchange = self._exchange
         without = (b"content-length", b"transfer-encoding", b"accept-encoding", b"expect")
         headers = [*passed_on(exchange.scope["headers"], without=without), (b"accept-encoding", b"identity")]
@@ -204,11 +227,6 @@ class TracedExchange(ABC):
                 await relay_reply(answer, exchange.outgoing, upstream)
         finally:
             await answer.aclose()
-
-    async def trace_rest(self) -> None:
-        """Trace a reply that was sent without waiting for its traces."""
-        if self._rest is not None:
-            await self._trace(is_cut=self._rest)
 
     async def _whole(self, answer: httpx2.Response, held: ReplySize) -> None:
         outgoing = self._exchange.outgoing
@@ -295,6 +313,30 @@ class TracedExchange(ABC):
         path = keeper.path_of(exchange.request_id, index=index) if index else self._path
         is_kept = await keep_trace(keeper, exchange, data, combined, path=path, index=index)
         self._is_kept = self._is_kept or (is_kept and path == self._path)
+
+
+class Looking(Protocol):
+    """A Tracer that learns something of its server beforehand."""
+
+    async def look(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+L = TypeVar("L", bound=Looking)
+
+
+@asynccontextmanager
+async def opened(tracer: L, process: ProxyProcess) -> AsyncIterator[L]:
+    """The tracer, which looks at its server meanwhile, unless its settings say no; then it is closed."""
+    look = asyncio.ensure_future(tracer.look()) if process.proxy.self_test else None
+    try:
+        yield tracer
+    finally:
+        if look is not None:
+            look.cancel()
+            await asyncio.wait({look})
+        await tracer.close()
 
 
 def has_encoding(exchange: ProxyExchange) -> bool:

@@ -17,7 +17,6 @@ from espalier.server.proxy.exchange import ProxyExchange
 from espalier.server.proxy.state import ProxyProcess
 from espalier.server.proxy.traced import Followers, OutputTrace, TracedExchange, has_encoding
 from espalier.server.proxy.vllm_constraints import VllmConstraints
-from espalier.upstream.link import ServerLink
 from espalier.upstream.vllm.record import needs_scores, trace_of
 from espalier.upstream.vllm.reply import ListedOutput, ListedStep, stripped
 from espalier.upstream.vllm.request import PATHS, VllmRequest, read_request, rewritten
@@ -38,7 +37,7 @@ class VllmXRay:
     def __init__(self, process: ProxyProcess, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._process, self._clock = process, clock
         proxy = process.proxy
-        self._server = VllmServer(ServerLink(proxy.llama_url, key=proxy.upstream_key, silence=proxy.read_seconds))
+        self._server = VllmServer(process.link())
         self._constraints = VllmConstraints(proxy.tokenizer)
         self._followers = Followers()
         self._facts: VllmFacts | None = None
@@ -50,18 +49,18 @@ class VllmXRay:
         if exchange.scope["method"] != "POST" or path not in PATHS or has_encoding(exchange):
             await exchange.pass_through()
             return
-        body, is_whole = await exchange.incoming.read(self._process.proxy.body_bytes)
-        try:
-            if not is_whole:
-                raise UntracedRequest("its body is too long")
+
+        async def understand(body: bytes) -> tuple[VllmRequest, VllmFacts]:
             request = read_request(path, body)
             facts = await self.known()
             if facts is None:
                 raise UntracedRequest("what this server lists of its tokens is not known", request)
-        except UntracedRequest as why:
-            log.info("a request is not traced: %s", why, extra={"fields": {"request_id": exchange.request_id}})
-            await self._followers.pass_untraceable(exchange, self._process.keeper, body, why)
+            return request, facts
+
+        parts = await self._followers.read(exchange, self._process, understand)
+        if parts is None:
             return
+        request, facts = parts
         vocab = await asyncio.to_thread(self._constraints.vocab, facts.root)
         traced = _VllmExchange(
             self._followers,
@@ -74,8 +73,7 @@ class VllmXRay:
             names_ids=vocab is not None,
             doubts=self._doubt,
         )
-        await exchange.incoming.while_there(traced.serve())
-        await traced.trace_rest()
+        await traced.serve()
 
     async def known(self) -> VllmFacts | None:
         """What the server's lists mean, None where it cannot be learned now. A server that was started again may be

@@ -5,20 +5,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 import secrets
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from espalier.server.proxy.again import AsksAgain
 from espalier.server.proxy.exchange import ProxyExchange
 from espalier.server.proxy.learning import Learning
 from espalier.server.proxy.state import ProxyProcess
-from espalier.server.proxy.traced import Followers, OutputTrace, TracedExchange, has_encoding
-from espalier.upstream.link import ServerLink
+from espalier.server.proxy.traced import Followers, OutputTrace, TracedExchange, has_encoding, opened
 from espalier.upstream.llama_server.client import LlamaServer
 from espalier.upstream.xray.follow import following, has_gaps
 from espalier.upstream.xray.known import ServerTokens
@@ -44,7 +42,7 @@ class XRay:
     def __init__(self, process: ProxyProcess) -> None:
         self._process = process
         proxy = process.proxy
-        self._server = LlamaServer(ServerLink(proxy.llama_url, key=proxy.upstream_key, silence=proxy.read_seconds))
+        self._server = LlamaServer(process.link())
         self.learning = Learning(self._server, has_self_test=proxy.self_test)
         self._followers = Followers()
 
@@ -60,19 +58,13 @@ class XRay:
             if str(why) == "no generation":
                 await exchange.pass_through()
                 return
-        body, is_whole = await exchange.incoming.read(self._process.proxy.body_bytes)
-        try:
-            if not is_whole:
-                raise UntracedRequest("its body is too long")
-            request = read_request(path, body)
-            known = await self.learning.known()
-        except UntracedRequest as why:
-            log.info("a request is not traced: %s", why, extra={"fields": {"request_id": exchange.request_id}})
-            await self._followers.pass_untraceable(exchange, self._process.keeper, body, why)
-            return
-        traced = _LlamaExchange(self._followers, self._process, exchange, self._server, self.learning, request, known)
-        await exchange.incoming.while_there(traced.serve())
-        await traced.trace_rest()  # not before: a client that leaves after its whole reply has not left it
+
+        async def understand(body: bytes) -> tuple[ClientRequest, ServerTokens]:
+            return read_request(path, body), await self.learning.known()
+
+        parts = await self._followers.read(exchange, self._process, understand)
+        if parts is not None:
+            await _LlamaExchange(self._followers, self._process, exchange, self._server, self.learning, *parts).serve()
 
     async def close(self) -> None:
         """Wait for the traces of replies that have been sent."""
@@ -85,18 +77,9 @@ class XRay:
             await self.learning.known()
 
 
-@asynccontextmanager
-async def x_ray(process: ProxyProcess) -> AsyncIterator[XRay]:
+def x_ray(process: ProxyProcess) -> AbstractAsyncContextManager[XRay]:
     """The tracer of x-ray mode."""
-    xray = XRay(process)
-    look = asyncio.ensure_future(xray.look()) if process.proxy.self_test else None
-    try:
-        yield xray
-    finally:
-        if look is not None:
-            look.cancel()
-            await asyncio.wait({look})
-        await xray.close()
+    return opened(XRay(process), process)
 
 
 class _LlamaExchange(TracedExchange):

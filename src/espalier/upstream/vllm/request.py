@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from espalier.upstream.xray.wire.request import ClientRequest, Dialect, UntracedRequest
+from espalier.upstream.xray.wire.request import ClientRequest, Dialect, UntracedRequest, read_generation
 
 PATHS: Mapping[str, Dialect] = {"/v1/completions": "text", "/v1/chat/completions": "chat"}
 OWN = "espalier"
@@ -28,15 +28,7 @@ class VllmRequest(ClientRequest):
 
 def read_request(path: str, body: bytes) -> VllmRequest:
     """Raises UntracedRequest for a request that is not traced."""
-    dialect = PATHS.get(path)
-    if dialect is None:
-        raise UntracedRequest("no generation")
-    try:
-        data = json.loads(body)
-    except (ValueError, RecursionError):
-        raise UntracedRequest("the body is no JSON") from None
-    if not isinstance(data, dict):
-        raise UntracedRequest("the body is no object")
+    dialect, data = read_generation(PATHS, path, body)
     is_ours = isinstance(data.get("vllm_xargs"), Mapping) and bool(data["vllm_xargs"].get(OWN))
     if not is_ours and not _is_constrained(data):
         raise UntracedRequest("nothing constrains it")

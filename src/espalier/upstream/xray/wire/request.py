@@ -99,9 +99,10 @@ class UntracedRequest(Exception):  # it never leaves the proxy
         self.asked = client_request
 
 
-def read_request(path: str, body: bytes) -> ClientRequest:
-    """Raises UntracedRequest for a request that is not traced."""
-    dialect = PATHS.get(path)
+def read_generation(paths: Mapping[str, Dialect], path: str, body: bytes) -> tuple[Dialect, dict[str, Any]]:
+    """The dialect and the body of a request for text. paths: those of such requests. Raises UntracedRequest for any
+    other."""
+    dialect = paths.get(path)
     if dialect is None:
         raise UntracedRequest("no generation")
     try:
@@ -110,6 +111,12 @@ def read_request(path: str, body: bytes) -> ClientRequest:
         raise UntracedRequest("the body is no JSON") from None
     if not isinstance(data, dict):
         raise UntracedRequest("the body is no object")
+    return dialect, data
+
+
+def read_request(path: str, body: bytes) -> ClientRequest:
+    """Raises UntracedRequest for a request that is not traced."""
+    dialect, data = read_generation(PATHS, path, body)
     if not any(data.get(name) for name in CONSTRAINTS):
         raise UntracedRequest("nothing constrains it")
     seed = data.get("seed")
