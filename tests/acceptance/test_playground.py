@@ -316,7 +316,7 @@ def test_kept_traces_are_listed_looked_at_opened_and_deleted(serve, visit):
     page.reload()
     page.wait_for_selector("#traces li:nth-child(2)")
     page.click("#traces li:nth-child(2) button:has-text('Look')")
-    page.wait_for_selector("#tokens [data-i]")
+    page.wait_for_selector("#status:has-text('stored')")  # the example of the start has tokens too
     assert page.locator("#tokens [data-i]").count() == steps
     with page.context.expect_page() as opened:
         page.click("#traces li:nth-child(1) a")

@@ -58,14 +58,18 @@ def test_the_sdk_uploads_a_file_in_parts_that_a_batch_reads(sdk: openai.OpenAI, 
 
 
 def test_parts_are_joined_as_they_are_named_and_lists_show_the_file_alone(sdk: openai.OpenAI) -> None:
-    before = {file.id for file in sdk.files.list()}
+    def listed() -> set[str]:
+        """The uploaded files: the batch of another test may write its results meanwhile."""
+        return {file.id for file in sdk.files.list(purpose="batch")}
+
+    before = listed()
     upload = begin(sdk)
     second, first = add(sdk, upload, LINE[30:]), add(sdk, upload, LINE[:30])
-    assert {file.id for file in sdk.files.list()} == before
+    assert listed() == before
     done = sdk.uploads.complete(upload, part_ids=[first, second])
     assert done.file is not None
     assert sdk.files.content(done.file.id).read() == LINE
-    assert {file.id for file in sdk.files.list()} - before == {done.file.id}
+    assert listed() - before == {done.file.id}
     with pytest.raises(openai.NotFoundError):  # it is no upload any more
         sdk.uploads.complete(upload, part_ids=[first, second])
 
