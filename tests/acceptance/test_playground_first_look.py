@@ -111,6 +111,27 @@ def test_an_old_verdict_goes_when_the_form_has_an_error(serve, visit):
 
 
 @pytest.mark.slow
+def test_a_list_of_traces_that_comes_late_does_not_replace_a_newer_one(serve, visit):
+    page = visit(serve("Hello"))
+    playwright.expect(page.locator("#recent-note")).to_have_text("None yet.")
+    late = []
+
+    def hold(route):
+        late.append(route)
+
+    page.route("**/traces?*", hold, times=1)
+    page.click("#refresh")
+    page.select_option("#kind", "none")
+    generate(page)
+    page.wait_for_selector("#traces li")
+    with page.expect_response("**/traces?*"):
+        late[0].fulfill(json={"data": [], "last_id": None, "has_more": False})
+    page.evaluate("fetch('ready').then((reply) => reply.json())")  # the late reply is read before this one
+    assert page.locator("#traces li").count() == 1
+    assert page.is_hidden("#recent-note:has-text('None yet')")
+
+
+@pytest.mark.slow
 def test_recent_traces_show_prompt_and_output_and_deleting_asks(serve, visit):
     page = visit(serve("Hello there"))
     page.select_option("#kind", "none")

@@ -242,6 +242,7 @@ function fail(error, shown) {
 // ---------------------------------------------------------------- stored traces
 
 let lastId = null;
+let asked = 0; // replies to earlier questions are not shown
 
 function pageOf(id) {
   if (!key.get()) return h("a", { href: `traces/${encodeURIComponent(id)}/page`, target: "_blank", rel: "noopener noreferrer" }, "page of this trace");
@@ -327,7 +328,9 @@ async function showKept(id) {
 }
 
 async function listTraces(after) {
+  const mine = ++asked;
   const list = await getJson(`traces?limit=10${after ? `&after=${encodeURIComponent(after)}` : ""}`);
+  if (mine !== asked) return;
   const rows = list.data.map(row);
   if (after) $("traces").append(...rows);
   else $("traces").replaceChildren(...rows);
@@ -464,6 +467,7 @@ $("forget").addEventListener("click", () => {
   begin();
   $("empty").hidden = false;
   $("status").textContent = "";
+  asked++; // a list that is on its way is of the key that is gone
   $("traces").replaceChildren();
   offerPresets([]);
   showDoor("");
