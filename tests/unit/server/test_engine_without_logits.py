@@ -231,6 +231,6 @@ def test_a_run_cancelled_while_it_computes_is_closed_by_its_reader(elsewhere: El
         pass
     run.cancel()
     elsewhere.may_go_on.set()
-    reader.join(10)
+    reader.join(60)
     assert [type(one) for one in told] == [Cancelled]
     assert service.load().running == 0

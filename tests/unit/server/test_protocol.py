@@ -56,10 +56,13 @@ def said(*pieces: bytes) -> bytes:
             for one in pieces:
                 writer.write(one)
                 await asyncio.sleep(0)
+            heard = b""
             try:
-                return await reader.read()
-            except ConnectionError:
-                return b"cut"
+                while piece := await reader.read(65_536):
+                    heard += piece
+            except ConnectionError:  # also after a whole reply, where not all that was sent had come when it closed
+                return heard or b"cut"
+            return heard
 
     return asyncio.run(asyncio.wait_for(ask(), 60))
 

@@ -147,6 +147,7 @@ def test_while_nothing_comes_pings_are_sent_and_none_while_a_chunk_waits() -> No
             await super().send(message)
             if self.body.count(b": ping\n\n") == 2:
                 self.leave.set()
+                await asyncio.Event().wait()  # nor does it take another one until that is noticed
 
     async def check() -> None:
         source, reader = Source(b"data: 1\n\n", waits=True), Counting()

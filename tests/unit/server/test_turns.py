@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+import espalier.server.process.turns as turns_module
 import espalier.server.process.workers as workers_module
 from espalier.errors import Cancelled
 from espalier.server.process.pools import make_pools
@@ -165,7 +166,8 @@ class Piece:
         self.has_round.set()
 
 
-def test_the_owner_that_waited_longest_is_next_and_an_abandoned_turn_goes_on() -> None:
+def test_the_owner_that_waited_longest_is_next_and_an_abandoned_turn_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns_module, "STUCK_SECONDS", 1e9)  # nobody loses a turn because this thread is slow
     turns = Turns()
     first, second, third = Piece("a"), Piece("a"), Piece("b")
     turns.pace(first)

@@ -16,6 +16,7 @@ from espalier.api.log_rows import contract_fields
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.json_schema.compile import contract_of
 from espalier.engines.base import Request
+from espalier.engines.serving import direct
 from espalier.errors import (
     Cancelled,
     DeadlineExceeded,
@@ -239,9 +240,18 @@ def test_a_cancelled_request_hangs_up_on_a_silent_server():
         assert server.left.wait(60)
 
 
-def test_a_deadline_ends_a_request_to_a_silent_server():
-    with engine_where(lambda body: [Hang()]) as (engine, server):
-        service = engine.serve(queue_size=2)
+def test_a_deadline_ends_a_request_to_a_silent_server(monkeypatch):
+    now, asked, interrupt = [0.0], threading.Event(), direct._interrupt
+
+    def answer(body: Any) -> list[bytes | Hang]:
+        now[0] = 1.0
+        asked.set()
+        return [Hang()]
+
+    # The deadline is over once the server is asked, however long this machine takes to ask it.
+    monkeypatch.setattr(direct, "_interrupt", lambda events: asked.wait(60) and interrupt(events))
+    with engine_where(answer) as (engine, server):
+        service = direct.DirectService(engine.engine, queue_size=2, clock=lambda: now[0])
         with pytest.raises(DeadlineExceeded):
             list(service.submit(engine.requests("hello")[0][0], deadline=0.1))
         assert server.left.wait(60)
