@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+playwright.expect.set_options(timeout=60_000)  # five seconds are short on a busy machine
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 in_chromium = [pytest.mark.browser, pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")]
 QUIET = [

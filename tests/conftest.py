@@ -10,6 +10,7 @@ import gc
 import importlib
 import importlib.util
 import os
+import sys
 import tempfile
 from collections.abc import Iterator
 from functools import cache
@@ -77,6 +78,30 @@ def certificates_read_once() -> Iterator[None]:
             if importlib.util.find_spec(name) is not None:
                 where = f"{name}._transports.default.create_ssl_context"
                 patch.setattr(where, cache(importlib.import_module(name).create_ssl_context))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def patient_clients() -> Iterator[None]:
+    """A client whose test says no time gives a server up after a minute: five seconds are short on a busy machine."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("httpx", "httpx2"):
+            if importlib.util.find_spec(name) is not None:
+                usual = importlib.import_module(f"{name}._config").DEFAULT_TIMEOUT_CONFIG
+                for part in ("connect", "read", "write", "pool"):
+                    patch.setattr(usual, part, 60.0)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def patient_replies() -> Iterator[None]:
+    """A server of this process replies once the trace is stored, also where a row takes longer than a second: on a busy
+    machine it may."""
+    with pytest.MonkeyPatch.context() as patch:
+        generation, writer = "espalier.server.answering.generation", "espalier.store.writer"
+        for name, seconds in ((generation, "SLOW_SECONDS"), (generation, "ASKED_SECONDS"), (writer, "SLOW_SECONDS")):
+            if name in sys.modules:  # which the test modules have imported: it needs an extra
+                patch.setattr(f"{name}.{seconds}", 60.0)
         yield
 
 

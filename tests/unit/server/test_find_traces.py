@@ -24,6 +24,7 @@ from espalier.server.apps import create_app
 from espalier.server.environment import read_environment
 from espalier.server.process import opening
 from espalier.server.settings import ServerSettings, keep_limits, settings_of
+from espalier.store import writer
 from espalier.store.open import Store, open_store
 from espalier.store.trace_filter import TraceFilter
 from espalier.store.writer import TraceWriter
@@ -284,6 +285,8 @@ class Stuck:
 @pytest.mark.slow
 def test_a_locked_database_stalls_no_reply_and_what_is_lost_is_counted(store: Store, monkeypatch: Any) -> None:
     monkeypatch.setattr(opening, "TraceWriter", partial(TraceWriter, most_waiting=2))
+    for module in (generation, writer):
+        monkeypatch.setattr(module, "SLOW_SECONDS", 1.0)
     stuck = Stuck(store)
     with server(stuck) as c:
         first = c.post(CHAT, json=BODY)
