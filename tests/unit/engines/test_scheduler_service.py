@@ -240,6 +240,16 @@ def test_a_reader_of_bursts_gets_at_once_what_has_come(eng, service, monkeypatch
     assert comparable(last[0].result) == comparable(alone[-1].result)
 
 
+def test_nothing_is_idle_before_the_last_reader_is_told(eng, service):
+    scheduler, idle = service._scheduler, []
+    deliver = scheduler._deliver
+    scheduler._deliver = lambda batch: (idle.append(scheduler.wait_idle(0)), deliver(batch))
+    whole(service.submit(requests(eng)[0]))
+    assert idle
+    assert not any(idle)
+    assert scheduler.wait_idle(60)
+
+
 def test_cancelling_and_letting_go_frees_at_once(eng, service):
     long = eng.requests("x", temperature=1.0, max_tokens=4000, ignore_eos=True, trace="off")[0][0]
     running = service.submit(long)

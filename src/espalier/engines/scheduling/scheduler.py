@@ -137,6 +137,7 @@ class Scheduler:
         self._gone: set[Ticket] = set()
         self._refusal: str | None = None
         self._is_stopping = False
+        self._is_in_round = False
         self._numbers = itertools.count()
         self._next_deadline: float | None = None
         self._debts: dict[str, float] = {}  # by owner: seconds of slow steps, less for every round since
@@ -199,9 +200,9 @@ class Scheduler:
             return not self._is_stopping
 
     def wait_idle(self, seconds: float) -> bool:
-        """Block until nothing runs or waits, for at most that many seconds."""
+        """Block until nothing runs or waits and every reader has been told, for at most that many seconds."""
         with self._lock:
-            return self._changed.wait_for(lambda: not self.has_work, timeout=seconds)
+            return self._changed.wait_for(lambda: not self.has_work and not self._is_in_round, timeout=seconds)
 
     @property
     def has_work(self) -> bool:
@@ -231,6 +232,7 @@ class Scheduler:
     def round(self) -> bool:
         """One step. Returns whether there is more to do. Errors of a plan or of the model go to the plan's reader; an
         error that this raises is a bug, after which only `end` may be called."""
+        self._is_in_round = True
         if self._gone or self._next_deadline is not None:
             self._leave()
         if self._waiting.count:
@@ -258,6 +260,7 @@ class Scheduler:
         if self._lanes:
             return True
         with self._lock:
+            self._is_in_round = False
             self._changed.notify_all()
             return self.has_work
 
@@ -306,6 +309,7 @@ class Scheduler:
             self._over(ticket, _close_plan(ticket, self._last(error)))
         self._tell()
         with self._lock:
+            self._is_in_round = False
             self._changed.notify_all()
         for lane in lanes:
             self._passes.free(lane)
