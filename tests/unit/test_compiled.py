@@ -10,10 +10,8 @@ from espalier.automata.masks import stacks
 from espalier.cli.doctor import compiled_modules
 
 ROOT = Path(__file__).parents[2]
-HOOK = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hatch"]["build"]["targets"][
-    "wheel"
-]
-PATTERNS = HOOK["hooks"]["mypyc"]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+PATTERNS = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["hooks"]["mypyc"]
 
 
 def named() -> list[str]:

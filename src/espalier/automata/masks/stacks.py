@@ -72,7 +72,7 @@ class StackAutomaton:
         self.spent = 0  # stacks looked at since the caller last reset it, before a mask or a token
         self._known: dict[tuple[Items, bool], Stacks] = {}
         self._held = 0  # items of all sets in `_known`
-        self._pushed: list[Stacks] = []  # what is in some set's `frames`
+        self._made: list[Stacks] = []  # what is in `_known` or in some set's `frames`, in the order of making
         self._earlier: list[Stacks] = []  # in use when all was forgotten last
         self._unions: dict[tuple[Stacks, Stacks], Stacks] = {}
         self._repetitions = Repetitions(network)
@@ -87,11 +87,10 @@ class StackAutomaton:
     def __del__(self) -> None:
         """Break the cycles of sets and what stands on them, one by one: what compiling left behind when it ran out of
         time is free at once, and no collection of garbage, which stops every thread, has to find it."""
-        while self._pushed:
-            stacks = self._pushed.pop()  # as `forget` does, whose calls would take as long again
+        self._known = {}
+        while self._made:
+            stacks = self._made.pop()  # as `forget` does, whose calls would take as long again
             stacks.closed = stacks.groups = stacks.steps = stacks.moves = stacks.frames = None
-        while self._known:
-            self._known.popitem()[1].forget()
 
     def make(self, items: Items, accepting: bool) -> Stacks:
         """The interned set with these items, which are sorted by position."""
@@ -104,6 +103,7 @@ class StackAutomaton:
             costs = self.network.least
             least = 0 if accepting else min([costs[p] + below.least for p, below in items], default=0)
             stacks = self._known[key] = Stacks(items, accepting, least)
+            self._made.append(stacks)
             self._held += len(items)
         return stacks
 
@@ -118,28 +118,26 @@ class StackAutomaton:
             if self._plain[position]:
                 stacks.closed = stacks
             frames[position] = stacks
-            self._pushed.append(stacks)
+            self._made.append(stacks)
         return stacks
 
     def forget(self) -> None:
         """Drop every cache but the start. States in use stay valid; their transitions are computed again."""
         self._earlier = take_held(self._dropped())
         for stacks in (self.end, self.start):
+            self._made.append(stacks)
             if len(stacks.items) == 1 and not stacks.accepting:
                 position, below = stacks.items[0]
                 below.frames = {position: stacks}
-                self._pushed.append(stacks)
             else:
                 self._known[stacks.items, stacks.accepting] = stacks
 
     def _dropped(self) -> list[Stacks]:
         """All sets, which know nothing but what is below them any more and are no longer in the tables."""
-        dropped = list(dict.fromkeys((*reversed(self._earlier), *self._known.values(), *self._pushed)))
+        dropped = list(dict.fromkeys((*reversed(self._earlier), *self._made)))
         for stacks in dropped:
             stacks.forget()
-        self._earlier, self._pushed = [], []
-        self._known, self._unions = {}, {}
-        self._held = 0
+        self._earlier, self._made, self._known, self._unions, self._held = [], [], {}, {}, 0
         return dropped
 
     def forget_positions(self) -> None:
@@ -154,7 +152,7 @@ class StackAutomaton:
     @property
     def interned(self) -> int:
         # A set of many stacks counts more than one of a few.
-        return len(self._known) + len(self._pushed) + len(self._unions) + self._held // ITEMS_A_SET
+        return len(self._made) + len(self._unions) + self._held // ITEMS_A_SET
 
     def step(self, state: Stacks, letter: int) -> Stacks | None:
         """The state after a byte of class `letter`, None if no stack can read it."""
