@@ -21,7 +21,7 @@ export PYTHONDONTWRITEBYTECODE :=
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc 2>/dev/null || getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 export CMAKE_ARGS ?= -DLLAVA_BUILD=OFF -DLLAMA_OPENSSL=OFF -DGGML_NATIVE=OFF
 
-.PHONY: help setup demo test test-all test-vllm check check-types check-rest docs sbom audit lock bench bench-compare soak fuzz mutants \
+.PHONY: help setup demo test test-all test-vllm check check-types check-rest docs sbom audit lock wheel test-compiled bench bench-compare soak fuzz mutants \
 	train-demo clean
 .DEFAULT_GOAL := help
 
@@ -77,6 +77,18 @@ audit: .setup-supply ## the licences of all extras, and known vulnerabilities of
 
 lock: .setup-supply ## write requirements.lock: the versions of constraints.txt with digests
 	$(BIN)/python scripts/supply_chain.py lock
+
+wheel: .setup-dev ## build dist/*.whl for this platform and Python, with the modules of masks compiled: two minutes
+	HATCH_BUILD_HOOK_ENABLE_MYPYC=1 $(BIN)/python -m build --no-isolation --outdir dist
+
+# Unpacked, with its source beside it: what a user of the wheel runs, to be measured and tested.
+out/compiled: $(shell find src -name '*.py') pyproject.toml | .setup-dev
+	rm -rf $@
+	HATCH_BUILD_HOOK_ENABLE_MYPYC=1 $(BIN)/python -m build --no-isolation --outdir $@
+	cd $@ && $(CURDIR)/$(BIN)/python -m zipfile -e *.whl . && rm *.whl *.tar.gz && touch .
+
+test-compiled: out/compiled ## run the tests of automata and constraints on compiled modules, as wheels hold them
+	PYTHONPATH=$(CURDIR)/out/compiled $(PYTEST) -p no:cacheprovider tests/unit/test_compiled.py tests/unit/automata tests/unit/constraints $(PYTEST_ARGS)
 
 bench: .setup-bench ## measure Espalier beside other engines, and write docs/benchmarks.md; QUICK=1 takes 4 minutes
 	$(BIN)/python -m benchmarks.page $(if $(QUICK),--quick --out out/bench)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Iterator
+from importlib.machinery import EXTENSION_SUFFIXES
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -38,6 +40,14 @@ def installed(package: str) -> str | None:
         return version(package)
     except PackageNotFoundError:
         return None
+
+
+def compiled_modules() -> list[str]:
+    """The modules of Espalier that this installation holds compiled: wheels for a platform hold some, a clone none."""
+    root = Path(__file__).parents[1]
+    files = {path for suffix in EXTENSION_SUFFIXES for path in root.rglob(f"*{suffix}")}
+    named = [path.with_name(path.name.partition(".")[0]).relative_to(root.parent) for path in files]
+    return sorted(".".join(path.parts) for path in named)
 
 
 def examine() -> dict[str, Any]:
@@ -75,6 +85,7 @@ def examine() -> dict[str, Any]:
             }
             for group in GROUPS
         },
+        "compiled_modules": compiled_modules(),
         "demo_model": demo,
     }
 
@@ -113,6 +124,9 @@ def command(
     lines += [f"    {line}" for folder in folders for line in wrapped(shown(folder), WIDTH - 4)]
     if not all(kernels["compiled"] for kernels in examined["kernels"].values()):
         lines += ["  they are compiled when they are needed first, or now: espalier doctor --warm"]
+    modules = examined["compiled_modules"]
+    state = f"{len(modules)} compiled" if modules else "run from source; `make wheel` compiles them"
+    lines += ["", "Modules of masks", f"  {state}"]
     lines += ["", f"Demo model: {examined['demo_model'] or 'not here'}"]
     output.data("\n".join(lines))
 

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from espalier.automata.lazy.linear import ENDLESS, Linear, State, Table, nearest
+from espalier.automata.lazy.linear import ENDLESS, Linear, State, nearest
+from espalier.automata.lazy.table import Table
 from espalier.errors import SchemaError
 from espalier.grammar.ast import NEVER, Literal, Node, Repeat, RuleRef, fold
 from espalier.schema.form import Array, Object

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from espalier.automata.languages.algebra import language
-from espalier.automata.lazy.linear import Table
+from espalier.automata.lazy.table import Table
 from espalier.errors import LimitExceeded
 from espalier.grammar.ast import EMPTY, CharClass, Grammar, Literal, Repeat, Rule, alt, seq
 from espalier.grammar.printer import print_grammar, print_node

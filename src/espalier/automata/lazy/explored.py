@@ -6,12 +6,12 @@ once, when it is asked for. It knows no stacks and no vocabulary.
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 from espalier.automata.languages.fragment import disjoint
 from espalier.automata.languages.nfa import ByteSet, bytes_in
+from espalier.automata.lazy.held import take_held
 from espalier.automata.lazy.items import Items, LazyItem, RuleCall, TokenItem
 from espalier.automata.lazy.keys import Keys, begin, excepted
 from espalier.automata.lazy.linear import ENDLESS, Linear
@@ -33,7 +33,6 @@ class LazyState:
     """A position of the items in `core`. What follows it is worked out when it is asked for."""
 
     __slots__ = (
-        "__weakref__",
         "apart",
         "calls",
         "core",
@@ -138,9 +137,8 @@ class LazyStates:
         """Drop all positions that nobody holds, and what was worked out of the others. Those stay valid. Only while no
         one reads what a position of this table has worked out."""
         with self._lock:
-            held = self._dropped()
-            held_places = [place for reference in held if (place := reference()) is not None]
-            self._places = {_key(place.core): place for place in held_places}
+            held = take_held(self._dropped())
+            self._places = {_key(place.core): place for place in reversed(held)}
 
     def release(self) -> None:
         """Drop all positions, which nobody holds any more, and the rules, so that none holds another. Nothing new may
@@ -149,15 +147,16 @@ class LazyStates:
             self._dropped()
             self.items.release()
 
-    def _dropped(self) -> list[weakref.ref[LazyState]]:
+    def _dropped(self) -> list[LazyState]:
+        """All positions, which know nothing of one another any more and are no longer in the table."""
         self.items.forget()
         for place in self._places.values():
             place.forget()
             for item in place.core:
                 item.forget()
-        held = [weakref.ref(place) for place in self._places.values()]
+        dropped = list(self._places.values())
         self._places = {}
-        return held
+        return dropped
 
     def named(self, place: LazyState) -> list[tuple[TokenRef, LazyState]]:
         """The tokens that can be read at a position by their names, each with the position after it."""

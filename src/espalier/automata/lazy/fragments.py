@@ -40,7 +40,8 @@ class _FragmentState(LazyItem):
     """A state of a fragment."""
 
     __slots__ = ("laid", "number")
-    reads = stays = False
+    reads = False
+    stays = False
 
     def __init__(self, laid: FragmentRule, number: int) -> None:
         super().__init__(laid.least[number])

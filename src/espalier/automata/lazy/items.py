@@ -182,7 +182,8 @@ class Alternatives(LazyItem):
     """One of several expressions, then `after`."""
 
     __slots__ = ("after", "options")
-    reads = stays = False
+    reads = False
+    stays = False
 
     def __init__(self, options: tuple[Node, ...], least: int, after: LazyItem) -> None:
         super().__init__(least, after)
@@ -196,7 +197,8 @@ class Times(LazyItem):
     """A repetition of which `count` are done, then `after`. Counting stops where more makes no difference."""
 
     __slots__ = ("after", "count", "node")
-    reads = stays = False
+    reads = False
+    stays = False
 
     def __init__(self, node: Repeat, count: int, item_cost: int, after: LazyItem) -> None:
         need = max(node.min - count, 0)

@@ -22,7 +22,8 @@ class LinearPosition(LazyItem):
     """A state of a `Linear` automaton."""
 
     __slots__ = ("automaton", "state")
-    reads = stays = False
+    reads = False
+    stays = False
 
     def __init__(self, automaton: LinearCosts, state: State, least: int) -> None:
         super().__init__(least)

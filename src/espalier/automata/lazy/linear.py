@@ -48,31 +48,6 @@ class Linear(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
-    """A `Linear` whose states are numbers, all known. rows[s]: (expression to read, next state). ends[s]: whether a
-    text may end in s."""
-
-    rows: Sequence[Sequence[tuple[Node, int]]]
-    ends: Sequence[bool]
-    start: int = 0
-
-    def edges(self, state: State) -> Edges:
-        return self.rows[_number(state)]
-
-    def final(self, state: State) -> bool:
-        return self.ends[_number(state)]
-
-    def least(self, cost: Cost) -> Callable[[State], int]:
-        return nearest(self, cost)
-
-
-def _number(state: State) -> int:
-    if not isinstance(state, int):
-        raise TypeError(f"{state!r} is no state of a table")
-    return state
-
-
 def nearest(automaton: Linear, cost: Cost) -> Callable[[State], int]:
     """`least` for an automaton that is small enough to be explored as a whole."""
     before: dict[State, list[tuple[Node, State]]] = {automaton.start: []}

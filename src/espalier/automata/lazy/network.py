@@ -30,7 +30,7 @@ given to another position.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,6 +57,7 @@ class LazyNetwork:
         """refs: the tokens that the expressions name. owns_tables: nobody else reads the tables of its positions, so
         they are emptied with it."""
         self._owns_tables = owns_tables
+        self._is_finalizing = sys.is_finalizing  # at the end of the process the names of modules are gone
         self._most = self._full = most
         self._free: list[int] = []
         self._nowhere = start  # what the number of no position stands for
@@ -81,10 +82,10 @@ class LazyNetwork:
         self._lock = WorkLock()
         self.start = self.number(start)
 
-    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+    def __del__(self) -> None:
         """Break the cycles of positions and items, so that they are free at once: a collection of garbage, which stops
         every thread, need not find them."""
-        if self._owns_tables and not is_finalizing():
+        if self._owns_tables and not self._is_finalizing():
             tables = {place.explored for place in self._numbers if not place.explored.is_shared}
             self._numbers, self.places = {}, []
             for explored in tables:

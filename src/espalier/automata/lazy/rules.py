@@ -18,7 +18,8 @@ class Later:
     __slots__ = ("_make", "_place", "least")
 
     def __init__(self, make: Callable[[], Any], least: int) -> None:
-        self._make, self._place, self.least = make, None, least
+        self._make, self.least = make, least
+        self._place: Any = None
 
     def place(self) -> Any:
         """The position. Raises what `make` raises, each time."""

@@ -396,9 +396,9 @@ class PushdownMachine:
             self._moves = 0
             self._automaton.forget_positions()
         elif self._automaton.interned + self._moves > self._automaton.max_interned:
-            self._automaton.forget()
             self._rows.clear()
             self._forget_parts()
+            self._automaton.forget()
             self._moves = 0
         elif len(self._rows.states) > self._max_rows // 2:
             self._rows.clear()

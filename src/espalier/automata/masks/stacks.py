@@ -17,7 +17,7 @@ several ways, so a state is a set of stacks:
     >>> automaton = StackAutomaton(network)
     >>> state = automaton.start
     >>> for byte in b"[[":
-    ...     state = automaton.step(state, network.classes[byte])
+    ...     state = automaton.step(state, int(network.classes[byte]))
     >>> [(top, automaton.pushed(below)) for top, below in state.items]
     [(0, (3, 3)), (1, (3,))]
 
@@ -39,13 +39,13 @@ frame is 1 alone. `close` computes the state of a frame. This module knows no vo
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Sequence
 from operator import itemgetter
 
 from espalier.automata.languages.fragment import Targets, disjoint
 from espalier.automata.languages.nfa import ByteSet
 from espalier.automata.lazy.explored import lowest
+from espalier.automata.lazy.held import take_held
 from espalier.automata.masks.positions import PositionNetwork
 from espalier.automata.masks.repetitions import Repetitions
 from espalier.automata.masks.states import FrameOutline, Items, Stacks, pair
@@ -72,8 +72,8 @@ class StackAutomaton:
         self.spent = 0  # stacks looked at since the caller last reset it, before a mask or a token
         self._known: dict[tuple[Items, bool], Stacks] = {}
         self._held = 0  # items of all sets in `_known`
-        self._pushed: list[Stacks] = []  # what is in some set's `frames`
-        self._earlier: dict[int, weakref.ref[Stacks]] = {}  # in use when all was forgotten last
+        self._made: list[Stacks] = []  # what is in `_known` or in some set's `frames`, in the order of making
+        self._earlier: list[Stacks] = []  # in use when all was forgotten last
         self._unions: dict[tuple[Stacks, Stacks], Stacks] = {}
         self._repetitions = Repetitions(network)
         self._outlines: dict[int, FrameOutline] = {}
@@ -87,11 +87,10 @@ class StackAutomaton:
     def __del__(self) -> None:
         """Break the cycles of sets and what stands on them, one by one: what compiling left behind when it ran out of
         time is free at once, and no collection of garbage, which stops every thread, has to find it."""
-        while self._pushed:
-            stacks = self._pushed.pop()  # as `forget` does, whose calls would take as long again
+        self._known = {}
+        while self._made:
+            stacks = self._made.pop()  # as `forget` does, whose calls would take as long again
             stacks.closed = stacks.groups = stacks.steps = stacks.moves = stacks.frames = None
-        while self._known:
-            self._known.popitem()[1].forget()
 
     def make(self, items: Items, accepting: bool) -> Stacks:
         """The interned set with these items, which are sorted by position."""
@@ -104,6 +103,7 @@ class StackAutomaton:
             costs = self.network.least
             least = 0 if accepting else min([costs[p] + below.least for p, below in items], default=0)
             stacks = self._known[key] = Stacks(items, accepting, least)
+            self._made.append(stacks)
             self._held += len(items)
         return stacks
 
@@ -118,28 +118,27 @@ class StackAutomaton:
             if self._plain[position]:
                 stacks.closed = stacks
             frames[position] = stacks
-            self._pushed.append(stacks)
+            self._made.append(stacks)
         return stacks
 
     def forget(self) -> None:
         """Drop every cache but the start. States in use stay valid; their transitions are computed again."""
-        earlier = [made for reference in self._earlier.values() if (made := reference()) is not None]
-        for stacks in (*self._known.values(), *self._pushed, *earlier):
-            stacks.forget()
-            self._earlier[id(stacks)] = weakref.ref(stacks)
-        del earlier, stacks
-        self._known = {}
-        self._held = 0
-        self._pushed = []
-        self._unions = {}
+        self._earlier = take_held(self._dropped())
         for stacks in (self.end, self.start):
+            self._made.append(stacks)
             if len(stacks.items) == 1 and not stacks.accepting:
                 position, below = stacks.items[0]
                 below.frames = {position: stacks}
-                self._pushed.append(stacks)
             else:
                 self._known[stacks.items, stacks.accepting] = stacks
-        self._earlier = {at: reference for at, reference in self._earlier.items() if reference() is not None}
+
+    def _dropped(self) -> list[Stacks]:
+        """All sets, which know nothing but what is below them any more and are no longer in the tables."""
+        dropped = list(dict.fromkeys((*reversed(self._earlier), *self._made)))
+        for stacks in dropped:
+            stacks.forget()
+        self._earlier, self._made, self._known, self._unions, self._held = [], [], {}, {}, 0
+        return dropped
 
     def forget_positions(self) -> None:
         """The same, and the positions that no state in use holds. Not while someone walks, nor while a cache of the
@@ -148,13 +147,12 @@ class StackAutomaton:
         self._repetitions.forget()
         self._outlines.clear()
         self._entered_once.clear()
-        used = [state for reference in self._earlier.values() if (state := reference()) is not None]
-        self.network.forget({position for state in used for position, _ in state.items})
+        self.network.forget({position for state in self._earlier for position, _ in state.items})
 
     @property
     def interned(self) -> int:
         # A set of many stacks counts more than one of a few.
-        return len(self._known) + len(self._pushed) + len(self._unions) + self._held // ITEMS_A_SET
+        return len(self._made) + len(self._unions) + self._held // ITEMS_A_SET
 
     def step(self, state: Stacks, letter: int) -> Stacks | None:
         """The state after a byte of class `letter`, None if no stack can read it."""
@@ -313,6 +311,11 @@ class StackAutomaton:
         if all(self._plain[position] for position, _ in frame.items):
             frame.closed = frame
             return frame
+        self._close_below(frame, plainly)
+        return self.close(frame)
+
+    def _close_below(self, frame: Stacks, plainly: bool) -> None:
+        """Set `closed` of a frame, and of all those below it that it needs."""
         todo = [frame]
         waiting: set[Stacks] = set()  # frames that wait for frames below them to be closed
         while todo:
@@ -346,9 +349,6 @@ class StackAutomaton:
                 continue
             current.closed = self._intern_stacks(result, accepting)
             todo.pop()
-        if frame.closed is None:
-            raise AssertionError("a frame was left open")
-        return frame.closed
 
     def _spend(self, cost: int) -> None:
         """Count stacks that were looked at. Raises LimitExceeded."""

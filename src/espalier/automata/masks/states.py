@@ -16,7 +16,7 @@ class Stacks:
     interned set of that position on top of this set.
     """
 
-    __slots__ = ("__weakref__", "accepting", "closed", "frames", "groups", "items", "least", "moves", "steps")
+    __slots__ = ("accepting", "closed", "frames", "groups", "items", "least", "moves", "steps")
 
     def __init__(self, items: Items, accepting: bool, least: int) -> None:
         self.items = items

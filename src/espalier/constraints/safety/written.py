@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from espalier.automata.languages.dfa import Dfa
-from espalier.automata.lazy.linear import Table
+from espalier.automata.lazy.table import Table
 from espalier.constraints.safety.automaton import smallest, without_dooms
 from espalier.constraints.safety.expressions import CharDfa
 from espalier.constraints.safety.kept import Segments

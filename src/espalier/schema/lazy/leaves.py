@@ -13,8 +13,9 @@ from functools import cache, lru_cache
 
 from espalier.automata.languages.dfa import Dfa
 from espalier.automata.lazy.explored import LazyState, LazyStates
-from espalier.automata.lazy.linear import Linear, Table
+from espalier.automata.lazy.linear import Linear
 from espalier.automata.lazy.rules import NoRules
+from espalier.automata.lazy.table import Table
 from espalier.errors import LimitExceeded
 from espalier.grammar.ast import EMPTY, NEVER, CharClass, Literal, Node, Repeat, RuleRef, Sequence, fold, seq
 from espalier.grammar.ranges import Ranges

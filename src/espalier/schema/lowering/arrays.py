@@ -15,7 +15,8 @@ from functools import partial
 from math import ceil, floor
 from typing import Any
 
-from espalier.automata.lazy.linear import ENDLESS, Cost, Edges, Linear, State, Table, nearest
+from espalier.automata.lazy.linear import ENDLESS, Cost, Edges, Linear, State, nearest
+from espalier.automata.lazy.table import Table
 from espalier.grammar.ast import NEVER, Literal, Node
 from espalier.schema.form import Array, Boolean, Case, NodeId, Null, NumberForm, Values
 from espalier.schema.lowering.layout import Layout

@@ -11,7 +11,7 @@ from itertools import pairwise
 import numpy as np
 
 from espalier.automata.languages.dfa import Dfa
-from espalier.automata.lazy.linear import Table
+from espalier.automata.lazy.table import Table
 from espalier.errors import LimitExceeded
 from espalier.grammar.ast import Node, Rule
 from espalier.grammar.ranges import Ranges, merge
