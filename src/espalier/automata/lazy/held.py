@@ -16,7 +16,7 @@ def take_held(objects: list[T]) -> list[T]:
     them holds is let go with it if the other comes later, so the order in which they were made is best."""
     held: list[T] = []
     while objects:
-        one = objects.pop()
-        if sys.getrefcount(one) > _MINE:
-            held.append(one)
+        last = objects.pop()
+        if sys.getrefcount(last) > _MINE:
+            held.append(last)
     return held
