@@ -133,7 +133,8 @@ def test_a_server_that_is_told_to_end_ends_what_it_has_begun(tmp_path: Path, sig
 def test_what_takes_too_long_to_end_is_cut_and_the_server_ends(tmp_path: Path) -> None:
     command = [sys.executable, "-c", PATIENT, "serve", "-m", "fake"]
     with serving(cwd=tmp_path, env={"TRACE_LEVEL": "off", "DRAIN_SECONDS": "0"}, command=command) as server:
-        with httpx2.stream("POST", server.url + URL, json=LONG, timeout=120) as answer:
+        # So much that it has not ended by itself when the signal has come through.
+        with httpx2.stream("POST", server.url + URL, json=LONG | {"n": 8}, timeout=120) as answer:
             lines = answer.iter_lines()
             next(lines)
             server.process.send_signal(signal.SIGTERM)

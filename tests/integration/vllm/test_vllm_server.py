@@ -9,7 +9,6 @@ from __future__ import annotations
 import http.client
 import json
 import re
-import socket
 import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -23,6 +22,7 @@ pytest.importorskip("torch", reason="torch is not installed")
 
 import espalier
 from espalier.wiring import demo_model
+from tests.ports import free_port
 from tests.proxies import kept_traces, proxy_settings
 from tests.vllm.environment import ROOT, installed, variables
 from tests.vllm.requests import MIXED, SHORT, mixed, verdict
@@ -43,13 +43,6 @@ ARGUMENTS = (
     "--tool-call-parser=hermes",
     "--host=127.0.0.1",
 )
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-        return port
 
 
 @pytest.fixture(scope="module")
