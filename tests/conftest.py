@@ -10,6 +10,7 @@ import gc
 import importlib
 import importlib.util
 import os
+import sys
 import tempfile
 from collections.abc import Iterator
 from functools import cache
@@ -85,6 +86,17 @@ def quick_batches() -> Iterator[None]:
     """A server of this process looks at its batches so often that no test waits for the next look."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("espalier.jobs.worker.IDLE_SECONDS", 0.05)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def patient_replies() -> Iterator[None]:
+    """A reply of a server of this process waits for its trace as long as a busy disk takes: tests read what it names.
+    Else it waits for a second, if nobody asked for the trace."""
+    with pytest.MonkeyPatch.context() as patch:
+        if "espalier.server.answering.generation" in sys.modules:  # by a test that has a server
+            for name in ("server.answering.generation.SLOW", "server.answering.generation.ASKED", "store.writer.SLOW"):
+                patch.setattr(f"espalier.{name}_SECONDS", 60.0)
         yield
 
 
