@@ -357,13 +357,14 @@ def test_under_load_a_replica_joins_and_at_rest_it_is_drained_and_cuts_no_stream
 
     try:
         scaled.until_ready()
-        with ExitStack() as held:
+        with ThreadPoolExecutor(2) as pool, ExitStack() as held:
             for _ in range(6):
                 held.enter_context(upload_that_does_not_go_on(scaled.url))
             until(lambda: len(answering()) == 2, every=0.5)
-        with ThreadPoolExecutor(2) as pool:
             following = [pool.submit(follow) for _ in range(2)]
             try:
+                until(lambda: len(set(ended)) == 2 or any(one.done() for one in following), every=0.5)
+                held.close()
                 until(lambda: len(cluster.pids("ServeReplica")) == 1 or any(one.done() for one in following), every=0.5)
             finally:
                 is_resting.set()
