@@ -132,7 +132,7 @@ def kill(pid: int) -> None:
     os.kill(pid, 9)
 
 
-def until(what: object, *, seconds: float = 120, every: float = 0.1) -> None:
+def until(what: object, *, seconds: float = 480, every: float = 0.1) -> None:
     """Look until a function says so."""
     assert callable(what)
     ends = time.monotonic() + seconds

@@ -41,12 +41,16 @@ key = "sk-of-other-long"
 """A key file for FREE, which may do all, TIGHT and OTHER."""
 PATIENT = """
 from espalier.cli.main import run
+from espalier.server.answering import generation
 from espalier.server.process import ending
+from espalier.store import writer
 
+generation.SLOW_SECONDS = generation.ASKED_SECONDS = writer.SLOW_SECONDS = 60.0
 ending.CUT_AFTER, ending.FORCED_AFTER, ending.ALARM_AFTER = 60.0, 120.0, 150.0
 run()
 """
-"""The command, for a server that may take long to end after its drain: a second is short on a busy machine."""
+"""The command, for a server that may take long to end after its drain, and to store what its replies name: a second is
+short on a busy machine."""
 
 
 @dataclass

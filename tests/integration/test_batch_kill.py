@@ -170,7 +170,7 @@ def is_locked(store: BatchStore) -> bool:
 def test_a_worker_that_was_stopped_past_its_lease_writes_nothing_stale(store: BatchStore) -> None:
     count = 60
     batch = submit(store, [line(one) for one in range(1, count + 1)])
-    sleeper = start(store, seconds=0.4, pipeline=16)
+    sleeper = start(store, seconds=2, pipeline=16)  # so long that it has not ended when it is stopped
     until = time.monotonic() + 60
     while not found(store, batch.id).counts.running and time.monotonic() < until:
         time.sleep(0.02)

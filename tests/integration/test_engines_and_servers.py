@@ -167,10 +167,10 @@ def test_embeddings_are_those_of_the_server_behind_and_what_it_lacks_is_told(
     behind = addresses["a model here"]
     body = {"input": ["a", "b"]}
     with client(engine=espalier.load(engine=engine, url=behind)) as api:
-        direct = httpx2.post(f"{behind}/v1/embeddings", json=body).json()
+        direct = httpx2.post(f"{behind}/v1/embeddings", json=body, timeout=60).json()
         assert api.post("/v1/embeddings", json=body).json() == direct
         pair = {"text_1": "a", "text_2": "b"}
-        scores = httpx2.post(f"{behind}/v1/score", json=pair).json()["data"]
+        scores = httpx2.post(f"{behind}/v1/score", json=pair, timeout=60).json()["data"]
         assert api.post("/v1/score", json=pair).json()["data"] == scores
         reply = api.post("/v1/rerank", json={"query": "a", "documents": ["b"]})
         assert (reply.status_code, reply.headers.get("x-should-retry")) == (501, "false"), reply.text

@@ -27,7 +27,7 @@ from tests.server_app import settings as server_settings
 TRIED = int(os.environ.get("ESPALIER_BOUNDARY_EXAMPLES", "160"))
 """Requests for each route; all pairs of a field and a value are some thousands."""
 APP = make_app(
-    config=server_settings(compile_seconds="2", request_seconds="20", allowed_max_new_tokens="8", max_outputs="4"),
+    config=server_settings(compile_seconds="2", request_seconds="300", allowed_max_new_tokens="8", max_outputs="4"),
     store=MemoryStore(),
 )
 DOCUMENT = APP.openapi()

@@ -31,6 +31,7 @@ CHAT = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 30, "espa
 PLAIN = {"messages": CHAT["messages"], "max_tokens": 30, "stream": True}
 KILLS = int(os.environ.get("ESPALIER_KILLS", "2"))
 KEEP = {"TRACE_LEVEL": "steps", "STORE_GENERATIONS": "true"}
+COMMAND = [sys.executable, "-c", PATIENT, "serve", "-m", "fake"]
 
 
 def load_until_killed(server: ServerProcess, after: int) -> list[str]:
@@ -88,7 +89,7 @@ def test_what_was_kept_is_whole_after_every_kill_and_the_server_serves_again(tmp
     said: set[str] = set()
     moments = random.Random(4)
     for _ in range(KILLS):
-        with serving(cwd=tmp_path, env=KEEP) as server:
+        with serving(cwd=tmp_path, env=KEEP, command=COMMAND) as server:
             said |= set(load_until_killed(server, moments.randrange(5, 40)))
         check(tmp_path / "espalier.db")
     with serving(cwd=tmp_path, env=KEEP) as server:
@@ -131,9 +132,9 @@ def test_a_server_that_is_told_to_end_ends_what_it_has_begun(tmp_path: Path, sig
 
 
 def test_what_takes_too_long_to_end_is_cut_and_the_server_ends(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", PATIENT, "serve", "-m", "fake"]
-    with serving(cwd=tmp_path, env={"TRACE_LEVEL": "off", "DRAIN_SECONDS": "0"}, command=command) as server:
-        with httpx2.stream("POST", server.url + URL, json=LONG, timeout=120) as answer:
+    with serving(cwd=tmp_path, env={"TRACE_LEVEL": "off", "DRAIN_SECONDS": "0"}, command=COMMAND) as server:
+        # So much that it has not ended by itself when the signal has come through.
+        with httpx2.stream("POST", server.url + URL, json=LONG | {"n": 8}, timeout=120) as answer:
             lines = answer.iter_lines()
             next(lines)
             server.process.send_signal(signal.SIGTERM)

@@ -42,7 +42,7 @@ CHECKS = [
 
 
 def make_server(**more: str) -> FastAPI:
-    limits = {"compile_seconds": "2", "request_seconds": "20"}
+    limits = {"compile_seconds": "2", "request_seconds": "300"}
     sizes = {"allowed_max_new_tokens": "8", "max_outputs": "4"}
     return make_app(config=server_settings(**limits, **sizes, **more), store=MemoryStore())
 

@@ -130,7 +130,7 @@ def test_nothing_is_left_after_a_soak() -> None:
 
         async def settle() -> None:
             """Until those who left are gone, and the connections of all. Raises TimeoutError if they never are."""
-            async with httpx2.AsyncClient(base_url=url) as http:
+            async with httpx2.AsyncClient(base_url=url, timeout=PATIENCE) as http:
                 async with asyncio.timeout(PATIENCE):
                     while (await http.get("/ready")).json() != {"status": "ok", "running": 0, "waiting": 0}:
                         pass

@@ -6,6 +6,7 @@ vLLM runs in an environment of its own, which scripts/setup_vllm.sh makes; witho
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import re
@@ -23,6 +24,7 @@ pytest.importorskip("torch", reason="torch is not installed")
 
 import espalier
 from espalier.wiring import demo_model
+from tests.ports import free_port
 from tests.proxies import kept_traces, proxy_settings
 from tests.vllm.environment import ROOT, installed, variables
 from tests.vllm.requests import MIXED, SHORT, mixed, verdict
@@ -45,13 +47,6 @@ ARGUMENTS = (
 )
 
 
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-        return port
-
-
 @pytest.fixture(scope="module")
 def reports(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The file of steps that requests with a report append to."""
@@ -60,7 +55,7 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def port(reports: Path) -> Iterator[int]:
-    """vLLM's server. It says that it listens on its log, which ends where it cannot start."""
+    """vLLM's server. It says that it has started on its log, which ends where it cannot start."""
     number = free_port()
     command = [installed(), "-m", "vllm.entrypoints.openai.api_server", f"--model={demo_model()}", f"--port={number}"]
     process = subprocess.Popen(
@@ -82,6 +77,9 @@ def port(reports: Path) -> Iterator[int]:
             pytest.fail("vLLM's server did not start:\n" + "".join(lines[-40:]))
         with ThreadPoolExecutor(1) as pool:
             drained = pool.submit(process.stdout.read)
+            while not is_listening(number):  # which is a moment after it said that it has started
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    pytest.fail(f"vLLM's server ended with {process.wait(0.1)}")
             yield number
             process.terminate()
             process.wait(60)
@@ -91,6 +89,12 @@ def port(reports: Path) -> Iterator[int]:
         process.wait()
         if process.stdout is not None:
             process.stdout.close()
+
+
+def is_listening(port: int) -> bool:
+    with contextlib.suppress(ConnectionRefusedError), socket.create_connection(("127.0.0.1", port)):
+        return True
+    return False
 
 
 def post(port: int, body: dict[str, Any], path: str = "/v1/completions") -> tuple[int, Any]:

@@ -272,12 +272,13 @@ class Stuck:
     """A store whose writes wait until they are let go."""
 
     def __init__(self, store: Store) -> None:
-        self._store, self.go = store, threading.Event()
+        self._store, self.begun, self.go = store, threading.Event(), threading.Event()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
     def save_trace(self, *args: Any, **more: Any) -> str:
+        self.begun.set()
         self.go.wait(60)
         return self._store.save_trace(*args, **more)
 
@@ -286,12 +287,14 @@ class Stuck:
 def test_a_locked_database_stalls_no_reply_and_what_is_lost_is_counted(store: Store, monkeypatch: Any) -> None:
     monkeypatch.setattr(opening, "TraceWriter", partial(TraceWriter, most_waiting=2))
     for module in (generation, writer):
-        monkeypatch.setattr(module, "SLOW_SECONDS", 1.0)
+        monkeypatch.setattr(module, "SLOW_SECONDS", 0.1)
     stuck = Stuck(store)
     with server(stuck) as c:
         first = c.post(CHAT, json=BODY)
         assert first.status_code == 200, "after the wait for a slow database"
+        assert stuck.begun.wait(60)
         monkeypatch.setattr(generation, "SLOW_SECONDS", 120.0)
+        monkeypatch.setattr(writer, "SLOW_SECONDS", 0.0)
         replies = [c.post(CHAT, json=BODY) for _ in range(6)]
         assert all(reply.elapsed.total_seconds() < 60.0 for reply in replies), "nobody waits any more"
         assert not any("x-espalier-trace" in reply.headers for reply in (first, *replies)), "none is stored yet"
