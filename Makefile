@@ -88,10 +88,11 @@ out/compiled: $(shell find src -name '*.py') pyproject.toml | .setup-dev
 	cd $@ && $(CURDIR)/$(BIN)/python -m zipfile -e *.whl . && rm *.whl *.tar.gz && touch .
 
 test-compiled: out/compiled ## run the tests of automata and constraints on compiled modules, as wheels hold them
-	PYTHONPATH=$(CURDIR)/out/compiled $(PYTEST) -p no:cacheprovider tests/unit/test_compiled.py tests/unit/automata tests/unit/constraints $(PYTEST_ARGS)
+	PYTHONPATH=$(CURDIR)/out/compiled TEST_EXAMPLES=$${TEST_EXAMPLES:-0.25} TEST_ROWS=$${TEST_ROWS:-0.1} $(PYTEST) \
+		-m "not slow" -p no:cacheprovider tests/unit/test_compiled.py tests/unit/automata tests/unit/constraints $(PYTEST_ARGS)
 
-bench: .setup-bench ## measure Espalier beside other engines, and write docs/benchmarks.md; QUICK=1 takes 4 minutes
-	$(BIN)/python -m benchmarks.page $(if $(QUICK),--quick --out out/bench)
+bench: .setup-bench out/compiled ## measure Espalier beside other engines, and write docs/benchmarks.md; QUICK=1 takes 4 minutes
+	PYTHONPATH=$(CURDIR)/out/compiled $(BIN)/python -m benchmarks.page $(if $(QUICK),--quick --out out/bench)
 
 bench-compare: .setup-bench ## BASE=COMMIT: measure a commit beside this one, and say what changed beyond noise
 	@test -n "$(BASE)" || { echo "say which commit: make bench-compare BASE=main" >&2; exit 2; }
