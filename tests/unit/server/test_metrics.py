@@ -248,6 +248,8 @@ def test_workers_are_read_together_and_dead_ones_count_no_longer_as_running(tmp_
             stdout=subprocess.PIPE,
         )
 
+    for name in ("counter", "gauge_livesum"):  # of a worker that has just begun
+        (tmp_path / f"{name}_{os.getpid()}.db").touch()
     other = start(5, "wait")
     assert other.stdout.readline() == "ready\n"
     together, _ = start(2, "show").communicate(timeout=60)

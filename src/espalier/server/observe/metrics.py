@@ -13,7 +13,8 @@ import re
 import threading
 from bisect import bisect_left
 from collections import Counter as Counts
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import product
 from math import fsum
 from pathlib import Path
@@ -305,7 +306,7 @@ class PrometheusMeter:
             return generate_latest(_CompactRegistry(self._registry))
         _forget_the_dead(self._folder)
         shared = CollectorRegistry()
-        MultiProcessCollector(shared, path=str(self._folder))  # type: ignore[no-untyped-call]
+        _Begun(shared, path=str(self._folder))  # type: ignore[no-untyped-call]
         return generate_latest(_CompactRegistry(shared))
 
     def close(self) -> None:
@@ -384,6 +385,18 @@ class _CompactRegistry(Collector):
         for metric in self._registry.collect():
             metric.samples = [sample for sample in metric.samples if not sample.name.endswith("_created")]
             yield metric
+
+
+class _Begun(MultiProcessCollector):
+    """The samples of all workers, but for those whose files are still empty: they have just begun."""
+
+    def collect(self) -> Iterable[Metric]:
+        files = []
+        for path in glob.glob(os.path.join(self._path, "*.db")):
+            with suppress(FileNotFoundError):  # of a worker that has just ended
+                if os.path.getsize(path):
+                    files.append(path)
+        return self.merge(files, accumulate=True)  # type: ignore[no-untyped-call,no-any-return]
 
 
 def make_meter(
