@@ -18,8 +18,9 @@ from benchmarks.figures import load
 from benchmarks.page.plan import Part, selected
 
 ROOT = Path(__file__).resolve().parents[2]
-MOST_LOAD = 0.5
-"""Processes that want a core, for each core: above that, a repetition waits."""
+MOST_USED = 0.3
+"""Cores in use: above that, a repetition waits. Not the load, which our own last repetition has raised for a minute."""
+LOOK_SECONDS = 1.0
 MOST_BY_OTHERS = 0.15
 """Cores that others used while a repetition ran: above that it is done again, and marked if that was in vain."""
 TRIES = 3
@@ -29,12 +30,19 @@ IDLE_SECONDS = 120.0
 
 def wait_until_idle(seconds: float) -> bool:
     """Whether the machine was idle enough before the time had passed."""
-    waiting, end = threading.Event(), time.monotonic() + seconds
-    while load() > MOST_LOAD * (os.cpu_count() or 1):
+    end = time.monotonic() + seconds
+    while cores_in_use() > MOST_USED:
         if time.monotonic() > end:
             return False
-        waiting.wait(2.0)
     return True
+
+
+def cores_in_use() -> float:
+    """Over the next second; where that cannot be known, how many processes wanted a core over the last minute."""
+    before = busy_seconds()
+    threading.Event().wait(LOOK_SECONDS)
+    after = busy_seconds()
+    return load() if before is None or after is None else (after - before) / LOOK_SECONDS
 
 
 def run_once(

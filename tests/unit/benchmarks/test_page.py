@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+from itertools import count
 from typing import Any
 
 import pytest
@@ -98,19 +100,31 @@ def test_repetitions_are_joined_by_row_and_a_row_that_one_lacks_is_left_out() ->
 
 
 def test_a_benchmark_runs_in_its_own_process_and_gives_what_it_noted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measure, "load", lambda: 0.0)
+    monkeypatch.setattr(measure, "cores_in_use", lambda: 0.0)
     monkeypatch.setattr(measure, "busy_seconds", lambda: None)  # as where nothing is known of others
     report = measure.run_once("tests.unit.benchmarks.noting", ["12"])
     (figure,) = report["figures"]
     assert figure["values"] == {"Espalier": 12.0, "another": 1.0}
     assert report["was_idle"]
-    monkeypatch.setattr(measure, "load", lambda: 1_000.0)
+    monkeypatch.setattr(measure, "cores_in_use", lambda: 2.0)
     assert not measure.run_once("tests.unit.benchmarks.noting", ["12"])["was_idle"]
     with pytest.raises(RuntimeError, match="no such number"):
         measure.run_once("tests.unit.benchmarks.noting", ["x"])
 
 
+def test_the_machine_is_idle_when_nobody_uses_it_now_whatever_was_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measure, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(measure, "load", lambda: 1_000.0)
+    for used, is_idle in ((0.0, True), (0.009, False)):
+        spent = count(0.0, used)
+        monkeypatch.setattr(measure, "busy_seconds", partial(next, spent))
+        assert measure.wait_until_idle(0.0) is is_idle
+    monkeypatch.setattr(measure, "busy_seconds", lambda: None)
+    assert not measure.wait_until_idle(0.0)
+
+
 def test_what_others_use_while_a_benchmark_runs_marks_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measure, "cores_in_use", lambda: 0.0)
     spent = iter((0.0, 1_000.0, 0.0, 0.0))
     monkeypatch.setattr(measure, "busy_seconds", lambda: next(spent))
     assert not measure.run_once("tests.unit.benchmarks.noting", ["12"])["was_idle"]
