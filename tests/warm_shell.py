@@ -68,7 +68,8 @@ def warm_shell(folder: Path, environment: Mapping[str, str] | None = None) -> It
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.warm_shell", address, "kernels" if environment is None else ""],
         cwd=ROOT,
-        env=clean_environment() if environment is None else environment,
+        # With more threads torch would not survive a fork.
+        env={**(clean_environment() if environment is None else environment), "OMP_NUM_THREADS": "1"},
         stdout=subprocess.PIPE,
         start_new_session=True,
     )
