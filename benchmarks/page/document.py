@@ -32,10 +32,14 @@ def document(data: Mapping[str, Any], pictures: Sequence[str] = ()) -> str:
 
 def _machine(data: Mapping[str, Any]) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in data["versions"].items())
-    quick = " A quick run: few schemas, some parts left out." if data["is_quick"] else ""
+    counts = [part["repetitions"] for part in data["parts"] if part["repetitions"] > 1]
+    repetitions = " to ".join(map(str, sorted({min(counts, default=1), max(counts, default=1)})))
+    quick = ""
+    if any(part["is_quick"] for part in data["parts"]):
+        quick = " A part whose command has `--every`, `--count`, `--seeds` or `--rounds 1` is of a quick run."
     return (
         f"{data['date']}; {data['cpu']}, {data['cores']} cores; Python {data['python']}; {versions}. Figures are "
-        f"medians of {data['repetitions']} repetitions. A ratio is ours over the other's, the median of the "
+        f"medians of {repetitions} repetitions. A ratio is ours over the other's, the median of the "
         f"repetitions' own, with the least and the most.{quick}\n"
     )
 

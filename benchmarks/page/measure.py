@@ -116,8 +116,8 @@ def measure(
     tell: Callable[[str], None] = print,
     idle_seconds: float = IDLE_SECONDS,
 ) -> dict[str, Any]:
-    """All parts, or those with these titles. Returns the data of the page: for each part and row, the values of each
-    repetition by engine, and the machine."""
+    """All parts, or those with these titles. Returns the data of the page: for each part how it was run, and by row and
+    engine the values of each repetition; and the machine."""
     parts, machine = [], {}
     for part, argv in selected(names, is_quick=is_quick):
         reports = []
@@ -131,8 +131,9 @@ def measure(
             used = f"others used {reports[-1]['others']:.1f} cores"
             tell(f"{part.title}, {number + 1}: {time.monotonic() - began:.0f} s, {used}")
         machine = {name: reports[-1][name] for name in ("date", "cpu", "cores", "python", "versions")}
-        parts.append({"title": part.title, "command": _command(part, argv), **joined(reports)})
-    return {**machine, "repetitions": repetitions, "is_quick": is_quick, "parts": parts}
+        run = {"title": part.title, "command": _command(part, argv), "is_quick": is_quick, "repetitions": len(reports)}
+        parts.append({**run, **joined(reports)})
+    return {**machine, "parts": parts}
 
 
 def _command(part: Part, argv: Sequence[str]) -> str:

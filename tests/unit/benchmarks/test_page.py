@@ -24,6 +24,8 @@ def page_of(*rows: dict[str, Any], was_idle: bool = True) -> dict[str, Any]:
     part = {
         "title": PARTS[0].title,
         "command": "python -m x",
+        "is_quick": False,
+        "repetitions": 3,
         "rows": list(rows),
         "load": [0.1, 7.0],
         "was_idle": was_idle,
@@ -35,7 +37,7 @@ def page_of(*rows: dict[str, Any], was_idle: bool = True) -> dict[str, Any]:
         "python": "3.11.7",
         "versions": {"xgrammar": "1"},
     }
-    return {**machine, "repetitions": 3, "is_quick": False, "parts": [part]}
+    return {**machine, "parts": [part]}
 
 
 @pytest.mark.parametrize(
