@@ -46,27 +46,38 @@ def main() -> int:
         arguments.idle_seconds = 0.0 if arguments.quick else IDLE_SECONDS
     if arguments.compare:
         return compare.main(arguments.compare, arguments.only, arguments.repetitions, is_quick=arguments.quick)
-    if arguments.write:
-        data = json.loads(DATA.read_text(encoding="utf-8"))
-    else:
-        data = measure(
-            is_quick=arguments.quick,
-            repetitions=arguments.repetitions,
-            names=arguments.only,
-            idle_seconds=arguments.idle_seconds,
-        )
     images = arguments.out / "images"
     images.mkdir(parents=True, exist_ok=True)
-    if arguments.only and (images / DATA.name).exists():
-        data = with_others(data, json.loads((images / DATA.name).read_text(encoding="utf-8")))
-    (images / DATA.name).write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    names = plots.draw(data, images)
-    (arguments.out / "benchmarks.md").write_text(document(data, names), encoding="utf-8")
-    if arguments.out == DOCS:
-        (images / "badges.svg").write_text(badges.svg(badges.facts(data, ROOT)), encoding="utf-8")
-        quoted.write_quotations(data, ROOT)
+    file = images / DATA.name
+    before = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {"parts": []}
+    if arguments.write:
+        write(json.loads(DATA.read_text(encoding="utf-8")), arguments.out)
+        return 0
+    data: dict[str, Any] = {}
+    for data in measure(
+        is_quick=arguments.quick,
+        repetitions=arguments.repetitions,
+        names=arguments.only,
+        idle_seconds=arguments.idle_seconds,
+    ):
+        write(with_others(data, before), arguments.out)  # what is measured is kept, if the rest is not
+    if not data:
+        parser.error("none of these parts has a quick way: leave --quick out")
+    if not arguments.only:
+        write(data, arguments.out)
     print(f"written: {arguments.out / 'benchmarks.md'}")
     return 0
+
+
+def write(data: dict[str, Any], out: Path) -> None:
+    """The page, its data and its pictures."""
+    images = out / "images"
+    (images / DATA.name).write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    names = plots.draw(data, images)
+    (out / "benchmarks.md").write_text(document(data, names), encoding="utf-8")
+    if out == DOCS:
+        (images / "badges.svg").write_text(badges.svg(badges.facts(data, ROOT)), encoding="utf-8")
+        quoted.write_quotations(data, ROOT)
 
 
 def with_others(data: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:

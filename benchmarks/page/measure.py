@@ -10,7 +10,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -115,10 +115,10 @@ def measure(
     names: Sequence[str] = (),
     tell: Callable[[str], None] = print,
     idle_seconds: float = IDLE_SECONDS,
-) -> dict[str, Any]:
-    """All parts, or those with these titles. Returns the data of the page: for each part how it was run, and by row and
-    engine the values of each repetition; and the machine."""
-    parts, machine = [], {}
+) -> Iterator[dict[str, Any]]:
+    """All parts, or those with these titles. Gives the data of the page after each: for each part so far how it was
+    run, and by row and engine the values of each repetition; and the machine."""
+    parts: list[dict[str, Any]] = []
     for part, argv in selected(names, is_quick=is_quick):
         reports = []
         for number in range(repetitions if part.is_repeated else 1):
@@ -133,7 +133,7 @@ def measure(
         machine = {name: reports[-1][name] for name in ("date", "cpu", "cores", "python", "versions")}
         run = {"title": part.title, "command": _command(part, argv), "is_quick": is_quick, "repetitions": len(reports)}
         parts.append({**run, **joined(reports)})
-    return {**machine, "parts": parts}
+        yield {**machine, "parts": [*parts]}
 
 
 def _command(part: Part, argv: Sequence[str]) -> str:
