@@ -12,11 +12,10 @@ import platform
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from importlib.machinery import EXTENSION_SUFFIXES
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from espalier import time_limit
+from espalier.distribution import compiled_modules
 
 OURS = "Espalier"
 PEERS = (
@@ -78,7 +77,7 @@ def versions() -> dict[str, str]:
             installed[name] = version(name)
         except PackageNotFoundError:
             continue
-    if str(time_limit.__file__).endswith(tuple(EXTENSION_SUFFIXES)):
+    if compiled_modules():
         installed["espalier-llm"] += " as a wheel with compiled modules (`make wheel`)"
     return installed
 

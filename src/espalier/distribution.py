@@ -1,4 +1,5 @@
-"""Names the distribution and its extras, and makes the pip lines of hints. No other module spells a pip line.
+"""Names the distribution, its extras and its compiled modules, and makes the pip lines of hints. No other module spells
+a pip line.
 
 The distribution is called `espalier-llm`; the import and the command are `espalier`. No package index has it, so a pip
 line names what it can be installed from: the clone, the folder or the wheel that this installation came from.
@@ -9,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from functools import cache
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote, urlsplit
@@ -111,6 +113,14 @@ def pip_line(extra: str) -> str:
         names = [name for part in extra.split(",") for name in requirements(part, installed)]
         source = " ".join(f"'{name}'" for name in dict.fromkeys(names))
     return f"pip install {source}"
+
+
+def compiled_modules() -> list[str]:
+    """The modules of Espalier that this installation holds compiled: wheels for a platform hold some, a clone none."""
+    root = Path(__file__).parent
+    files = {path for suffix in EXTENSION_SUFFIXES for path in root.rglob(f"*{suffix}")}
+    sources = [path.with_name(path.name.partition(".")[0]).relative_to(root.parent) for path in files]
+    return sorted(".".join(path.parts) for path in sources)
 
 
 def installed_distribution() -> Distribution | None:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Iterator
-from importlib.machinery import EXTENSION_SUFFIXES
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -15,7 +13,7 @@ from espalier.automata.masks.layout import MASKS
 from espalier.cli import output
 from espalier.columns import WIDTH, shown, wrapped
 from espalier.constraints.safety.compile import FILTERS
-from espalier.distribution import EXTRAS, pip_line
+from espalier.distribution import EXTRAS, compiled_modules, pip_line
 from espalier.engines.llamacpp import report as llama_report
 from espalier.errors import UnknownModel
 from espalier.kernels.folder import folder_of
@@ -40,14 +38,6 @@ def installed(package: str) -> str | None:
         return version(package)
     except PackageNotFoundError:
         return None
-
-
-def compiled_modules() -> list[str]:
-    """The modules of Espalier that this installation holds compiled: wheels for a platform hold some, a clone none."""
-    root = Path(__file__).parents[1]
-    files = {path for suffix in EXTENSION_SUFFIXES for path in root.rglob(f"*{suffix}")}
-    named = [path.with_name(path.name.partition(".")[0]).relative_to(root.parent) for path in files]
-    return sorted(".".join(path.parts) for path in named)
 
 
 def examine() -> dict[str, Any]:

@@ -306,7 +306,7 @@ class PrometheusMeter:
             return generate_latest(_CompactRegistry(self._registry))
         _forget_the_dead(self._folder)
         shared = CollectorRegistry()
-        _Begun(shared, path=str(self._folder))  # type: ignore[no-untyped-call]
+        _WorkerSamples(shared, path=str(self._folder))  # type: ignore[no-untyped-call]
         return generate_latest(_CompactRegistry(shared))
 
     def close(self) -> None:
@@ -387,7 +387,7 @@ class _CompactRegistry(Collector):
             yield metric
 
 
-class _Begun(MultiProcessCollector):
+class _WorkerSamples(MultiProcessCollector):
     """The samples of all workers, but for those whose files are still empty: they have just begun."""
 
     def collect(self) -> Iterable[Metric]:
@@ -396,7 +396,7 @@ class _Begun(MultiProcessCollector):
             with suppress(FileNotFoundError):  # of a worker that has just ended
                 if os.path.getsize(path):
                     files.append(path)
-        return self.merge(files, accumulate=True)  # type: ignore[no-untyped-call,no-any-return]
+        return self.merge(files, accumulate=True)  # type: ignore[no-untyped-call,no-any-return]  # the library has no types
 
 
 def make_meter(

@@ -73,8 +73,8 @@ class Followers:
     async def read(
         self, exchange: ProxyExchange, process: ProxyProcess, understand: Callable[[bytes], Awaitable[T]]
     ) -> T | None:
-        """What is understood of the request's body. None where that raises UntracedRequest: then the request has been
-        passed on, and the log and its traces say why nothing was traced."""
+        """Read the request's body, and return what is understood of it. None where that raises UntracedRequest: then
+        the request has been passed on, and the log and its traces say why nothing was traced."""
         body, is_whole = await exchange.incoming.read(process.proxy.body_bytes)
         try:
             if not is_whole:
