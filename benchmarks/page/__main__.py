@@ -46,13 +46,13 @@ def main() -> int:
         arguments.idle_seconds = 0.0 if arguments.quick else IDLE_SECONDS
     if arguments.compare:
         return compare.main(arguments.compare, arguments.only, arguments.repetitions, is_quick=arguments.quick)
-    images = arguments.out / "images"
-    images.mkdir(parents=True, exist_ok=True)
-    file = images / DATA.name
-    before = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {"parts": []}
     if arguments.write:
         write(json.loads(DATA.read_text(encoding="utf-8")), arguments.out)
         return 0
+    file = arguments.out / "images" / DATA.name
+    before: dict[str, Any] = {"parts": []}
+    if arguments.only and file.exists():
+        before = json.loads(file.read_text(encoding="utf-8"))
     data: dict[str, Any] = {}
     for data in measure(
         is_quick=arguments.quick,
@@ -63,8 +63,6 @@ def main() -> int:
         write(with_others(data, before), arguments.out)  # what is measured is kept, if the rest is not
     if not data:
         parser.error("none of these parts has a quick way: leave --quick out")
-    if not arguments.only:
-        write(data, arguments.out)
     print(f"written: {arguments.out / 'benchmarks.md'}")
     return 0
 
@@ -72,6 +70,7 @@ def main() -> int:
 def write(data: dict[str, Any], out: Path) -> None:
     """The page, its data and its pictures."""
     images = out / "images"
+    images.mkdir(parents=True, exist_ok=True)
     (images / DATA.name).write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     names = plots.draw(data, images)
     (out / "benchmarks.md").write_text(document(data, names), encoding="utf-8")
