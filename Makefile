@@ -78,13 +78,15 @@ audit: .setup-supply ## the licences of all extras, and known vulnerabilities of
 lock: .setup-supply ## write requirements.lock: the versions of constraints.txt with digests
 	$(BIN)/python scripts/supply_chain.py lock
 
+BUILD_COMPILED := HATCH_BUILD_HOOK_ENABLE_MYPYC=1 $(BIN)/python -m build --no-isolation --outdir
+
 wheel: .setup-dev ## build dist/*.whl for this platform and Python, with the modules of masks compiled: two minutes
-	HATCH_BUILD_HOOK_ENABLE_MYPYC=1 $(BIN)/python -m build --no-isolation --outdir dist
+	$(BUILD_COMPILED) dist
 
 # Unpacked, with its source beside it: what a user of the wheel runs, to be measured and tested.
 out/compiled: $(shell find src -name '*.py') pyproject.toml | .setup-dev
 	rm -rf $@
-	HATCH_BUILD_HOOK_ENABLE_MYPYC=1 $(BIN)/python -m build --no-isolation --outdir $@
+	$(BUILD_COMPILED) $@
 	cd $@ && $(CURDIR)/$(BIN)/python -m zipfile -e *.whl . && rm *.whl *.tar.gz && touch .
 
 test-compiled: out/compiled ## run the tests of automata and constraints on compiled modules, as wheels hold them
