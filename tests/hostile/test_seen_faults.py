@@ -82,14 +82,14 @@ def clients_that_leave(server: ServerProcess, body: Any, *, count: int) -> Itera
 def cpu_of(server: ServerProcess) -> float:
     """CPU seconds of the server and of its worker processes, those that have ended among them: what one has used before
     is not to count for the request at which it ends."""
-    left, found = [server.pid], 0
+    left, ticks = [server.pid], 0
     while left:
         pid = left.pop()
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-            found += sum(map(int, fields[11:15]))
+            ticks += sum(map(int, fields[11:15]))
             left += children_of(pid)
-    return found / 100
+    return ticks / 100
 
 
 def test_a_long_array_of_unique_items_is_no_dead_end(server: ServerProcess) -> None:

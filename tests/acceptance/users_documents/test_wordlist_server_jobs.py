@@ -194,18 +194,18 @@ def test_a_missing_language_file(servers: Servers) -> None:
 @row("6.15", "vocab_n_words above the list's length in a job", differs="the whole list is taken, and a warning says so")
 def test_a_job_with_more_words_than_there_are(servers: Servers) -> None:
     query = "vocab_lang=es&vocab_n_words=10000000&max_tokens=4&num_beams=1"
-    made = servers.post_job(MY_REQUESTS[:1], query)
-    assert "all of them are used" in made.headers["warning"]
-    servers.ended(made.json()["job_id"])  # a later test looks for what was uploaded and has not ended
+    accepted = servers.post_job(MY_REQUESTS[:1], query)
+    assert "all of them are used" in accepted.headers["warning"]
+    servers.ended(accepted.json()["job_id"])  # a later test looks for what was uploaded and has not ended
     assert servers.run_job(MY_REQUESTS[:1], query)[0]["status"] == "completed"
 
 
 @pytest.mark.slow
 @row("6.16", "Statuses: pending, processing, completed, failed")
 def test_the_statuses(servers: Servers) -> None:
-    made = servers.post_job(MY_REQUESTS[:1], "max_tokens=4&num_beams=1").json()
-    assert made["status"] == "pending"
-    servers.ended(made["job_id"])  # a later test looks for what was uploaded and has not ended
+    job = servers.post_job(MY_REQUESTS[:1], "max_tokens=4&num_beams=1").json()
+    assert job["status"] == "pending"
+    servers.ended(job["job_id"])  # a later test looks for what was uploaded and has not ended
     assert servers.run_job(b"{", "")[0]["status"] == "failed"
     assert servers.run_job([], "")[0]["status"] == "completed"
 

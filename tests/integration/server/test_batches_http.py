@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +62,14 @@ def run(web: TestClient, content: bytes, endpoint: str = CHAT, **more: Any) -> d
     made = web.post("/v1/batches", json={"input_file_id": file_id, "endpoint": endpoint, **more})
     assert made.status_code == 200, made.text
     return ended(web, made.json()["id"])
+
+
+def wait_until(holds: Callable[[], object], otherwise: str, *, seconds: float = 60) -> None:
+    """Wait for a state."""
+    ends = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < ends, otherwise
+        time.sleep(0.02)
 
 
 def ended(web: TestClient, batch_id: str) -> dict[str, Any]:
@@ -254,10 +262,8 @@ def test_a_batch_that_begins_paused_runs_when_it_is_resumed(web: TestClient) -> 
     made = web.post("/v1/batches", json=body).json()
     assert made["espalier"] == {"priority": 3, "paused": True}
     assert made["model"] is None
-    until = time.monotonic() + 30
-    while 'espalier:batch_items{state="pending"} 1.0' not in web.get("/metrics").text:
-        assert time.monotonic() < until, "the metric counts the item that waits"
-        time.sleep(0.02)
+    waiting = 'espalier:batch_items{state="pending"} 1.0'
+    wait_until(lambda: waiting in web.get("/metrics").text, "the metric counts the item that waits", seconds=30)
     assert web.post(f"/v1/batches/{made['id']}/resume").status_code == 200
     done = ended(web, made["id"])
     assert done["status"] == "completed"
@@ -422,10 +428,8 @@ def test_the_upload_of_a_job_is_removed_and_its_results_stay(raw: bytes, tmp_pat
     with TestClient(make_app(WISH, config=config)) as web:
         for sent in (raw, json.dumps([item("a")]).encode()):
             job = wordlist_job(web, sent, "?num_beams=1")
-            until = time.monotonic() + 60
-            while list(folder.iterdir()):  # of a job that failed it is removed just after that is said
-                assert time.monotonic() < until, "the upload stays"
-                time.sleep(0.02)
+            # Of a job that failed it is removed just after that is said.
+            wait_until(lambda: not list(folder.iterdir()), "the upload stays")
             assert web.get("/v1/files").json()["data"] == [] or all(
                 one["purpose"] == "batch_output" for one in web.get("/v1/files").json()["data"]
             )

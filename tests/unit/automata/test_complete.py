@@ -102,7 +102,7 @@ def test_the_search_for_a_short_completion_ends_early_in_an_ambiguous_grammar():
     assert len(state.items) > 4
     expanded = []
 
-    class Watched:
+    class StateWatch:
         """Notes which states are expanded; methods of a compiled class cannot be replaced."""
 
         def __getattr__(self, name):
@@ -112,10 +112,10 @@ def test_the_search_for_a_short_completion_ends_early_in_an_ambiguous_grammar():
             expanded.append(state)
             return machine.successors(state)
 
-    whole = Ends(Watched(), trie, vocab, max_work=10**9).shortest(state, max_walks=100)
+    whole = Ends(StateWatch(), trie, vocab, max_work=10**9).shortest(state, max_walks=100)
     most = len(expanded)
     expanded.clear()
-    found = Ends(Watched(), trie, vocab, max_work=30).shortest(state, max_walks=100)
+    found = Ends(StateWatch(), trie, vocab, max_work=30).shortest(state, max_walks=100)
     assert len(expanded) < most / 5
     assert len(whole) <= len(found) <= machine.least(state)
     for token in found:

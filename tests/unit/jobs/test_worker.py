@@ -101,11 +101,11 @@ def test_a_new_batch_waited_for_the_next_look_at_idle_batches(store: BatchStore)
 
 def test_a_worker_that_is_cancelled_just_as_something_comes_ends(store: BatchStore) -> None:
     async def run() -> None:
-        made = worker(store, Echo(), until_idle=False, idle=3_600.0)
-        running = asyncio.create_task(made.run())
-        while not (made._wake._waiters and made._input._waiters):  # it waits for something to come
+        sleeper = worker(store, Echo(), until_idle=False, idle=3_600.0)
+        running = asyncio.create_task(sleeper.run())
+        while not (sleeper._wake._waiters and sleeper._input._waiters):  # it waits for something to come
             await asyncio.sleep(0)
-        made.wake()
+        sleeper.wake()
         running.cancel()
         await asyncio.wait([running])
 
