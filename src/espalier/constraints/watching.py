@@ -39,8 +39,9 @@ class OpenItem(NamedTuple):
 
     #: Where it begins in the text: tells it from the items before and after.
     begin: int
-    #: How many of its own brackets are open; 0 where it has none, or has not begun.
-    depth: int
+    #: How many of its own brackets are open; 0 where it has none, or has not begun. Then the same of the items of the
+    #: arrays with unique items around.
+    levels: tuple[int, ...]
     in_string: bool
     #: After a backslash in a string.
     is_escaped: bool
@@ -82,9 +83,9 @@ class Tracker(Protocol):
         must differ as well."""
         ...
 
-    def repeats(self, point: Hashable, rest: bytes) -> bool:
-        """Whether the open item, which has no open bracket, equals an earlier one of its array with `rest` at its end.
-        Only where `open_item` knows it."""
+    def begun_item(self, point: Hashable, level: int) -> tuple[bytes, tuple[frozenset[Hashable], ...]]:
+        """What is written of the open item at a level of `open_item`, nothing if it has ended, and the keys of those
+        before it in its array, see `unique/values.py`."""
         ...
 
     def differs(self, point: Hashable) -> bool:

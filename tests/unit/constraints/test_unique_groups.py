@@ -10,12 +10,14 @@ import pytest
 import tests.tokenizers as tokenizers
 from espalier import JsonSchema, Vocab
 from espalier.constraints.compiler import Compiler
+from espalier.constraints.unique.endings import OpenItems
 from espalier.constraints.unique.groups import TokenGroup
-from espalier.constraints.unique.matcher import CompiledUniqueItems, ItemsMatcher
+from espalier.constraints.unique.matcher import CompiledUniqueItems, ItemsMatcher, TrackedPosition
 from espalier.constraints.unique.room import ENDLESS, NUMBERS, ItemRoom, _places
 from espalier.constraints.unique.string_matcher import QuoteTokens
-from espalier.constraints.unique.structure import BEFORE, Marks, StructuralTokens
-from espalier.constraints.watching import OpenItem, RepeatedItem
+from espalier.constraints.unique.structure import BEFORE, Marks, RepeatedStrings, StructuralTokens
+from espalier.constraints.unique.values import added, is_among
+from espalier.constraints.watching import RepeatedItem
 from espalier.tokens import mask as masks
 
 BYTES = Compiler(Vocab.bytes())
@@ -229,18 +231,21 @@ def test_each_token_does_what_its_group_says(items: Any, text: str) -> None:
     item = tracker.open_item(point)
     assert item is not None
     groups = compiled.groups.of(state, item, in_string=tracker.in_string(point))
-    every = [*groups.staying, *groups.ending]
+    every = groups.every
     ids = sorted(token for group in every for token in group.ids.tolist())
     allowed = masks.allowed_ids(matcher._inner.mask(), compiled.vocab.width).tolist()
     assert ids == [token for token in allowed if token not in compiled.vocab.eos_ids]
-    assert {id(group) for group in groups.going_on} == {id(group) for group in every if group.may_go_on}
-    assert groups.ends_strings == any(group.ends_with is not None and group.tail is not None for group in every)
-    assert groups.room.values == min((group.room.values for group in groups.staying), default=ENDLESS)
-    assert groups.room.is_number == any(group.room.is_number for group in groups.staying)
-    assert groups.longest == max((group.longest for group in groups.staying), default=0)
+    assert groups.unknown == tuple(group for group in every if group.ends is None)
+    told = {token for _, ended in groups.ends for token in ended}
+    assert told == {token for group in every if group.tail is None and group.ends for token in group.ids.tolist()}
+    settling = [group for _, _, some in groups.settling for group in some]
+    assert {id(group) for group in every} == {
+        id(group) for some in (groups.unknown, groups.roomy, settling) for group in some
+    }
+    assert groups.room.values == min((group.room.values for group in groups.roomy), default=ENDLESS)
+    assert groups.longest == max((group.longest for group in groups.roomy), default=0)
     for group in every:
-        assert (group.may_end or group.may_go_on) == any(group is other for other in groups.ending)
-        check_group(compiled, matcher, group, item)
+        check_group(compiled, matcher, group)
 
 
 def watching(items: Any) -> Any:
@@ -252,30 +257,62 @@ def watching(items: Any) -> Any:
     return DocumentTracker((Spot(names={}, other=1, items=(1,), unique=True), Spot(names={}, other=1, items=(1,))))
 
 
-def check_group(compiled: CompiledUniqueItems, matcher: ItemsMatcher, group: TokenGroup, item: OpenItem) -> None:
+def check_group(compiled: CompiledUniqueItems, matcher: ItemsMatcher, group: TokenGroup) -> None:
     tracker, point = compiled.tracker, matcher._held[-1].point
+    begun, seen = tracker.begun_item(point, 0)
     sizes = []
     for token in group.ids.tolist():
         data = compiled.text_of(token)
         sizes.append(len(data))
         assert compiled.inner.machine.advance(matcher._inner.state, token) == group.state
         after = tracker.feed(point, data)
+        head = b""
         if group.tail is not None:
             head = data[: len(data) - len(group.tail)]
             assert data.endswith(group.tail)
             assert b'"' not in head
             assert b"\\" not in head or not group.tail
-        if not group.may_end:
+        if group.ends == ():
             assert not isinstance(after, RepeatedItem)
-            still = tracker.open_item(after)
-            assert still is not None
-            if not tracker.is_nested:
-                assert still.begin == item.begin
-                assert group.room == compiled.groups.room(group.state, still)
-        elif not group.may_go_on and not isinstance(after, RepeatedItem):
-            assert b"," not in data
-        if group.ends_with is not None and group.following.values == ENDLESS and not group.may_go_on:
-            head = data[: len(data) - len(group.tail)] if group.tail else b""
+            assert tracker.open_item(after) is not None
+        if group.ends and (group.tail is None or group.ends_string):
+            repeats = any(is_among(begun + head + end.text, seen) for end in group.ends if not end.level)
+            assert repeats == isinstance(after, RepeatedItem), data
+        if group.settled is not None and group.tail is None and not isinstance(after, RepeatedItem):
             ended = tracker.feed(point, data + (compiled.search.plainest(group.state) or b""))
-            assert tracker.repeats(point, head + group.ends_with) == isinstance(ended, RepeatedItem), data
-    assert group.longest == (max(sizes) if group.room.is_number else 0)
+            items = OpenItems(tracker, point)
+            assert items.are_new(group.ends or (), group.settled) != isinstance(ended, RepeatedItem), data
+            if compiled.groups.is_forced(group) and isinstance(ended, RepeatedItem):
+                assert not isinstance(matcher._after(token, group.state), TrackedPosition)
+    assert group.longest in (0, max(sizes))
+
+
+STATES = [
+    (INTEGER, "[12,1", [], [b""]),
+    ({"type": ["boolean", "null", "string"]}, "[true,", [b"true", b"false", b"null"], []),
+    ({"type": "array", "items": INTEGER, "uniqueItems": True}, "[[1],[2", [], [b"", b"]"]),
+    (RECORD, '[{"a":"b","n":1},{"a":"b","n":2', [], [b"}"]),
+]
+
+
+@pytest.mark.parametrize(("items", "text", "settled", "ended"), STATES)
+def test_what_is_known_of_the_tokens_of_a_state(
+    items: Any, text: str, settled: list[bytes], ended: list[bytes]
+) -> None:
+    compiled, matcher = matcher_of(items, text, PIECES)
+    item = compiled.tracker.open_item(matcher._held[-1].point)
+    groups = compiled.groups.of(matcher._inner.state, item, in_string=False)
+    assert {end.text for _, ends, _ in groups.settling for end in ends} >= set(settled)
+    assert {end.text for end, _ in groups.ends} == set(ended)
+    assert not groups.unknown
+
+
+def test_strings_that_one_token_makes_equal_are_found_by_their_beginning() -> None:
+    vocab = Vocab.from_tokens(
+        [*(bytes((byte,)) for byte in range(256)), b'b"', b'ab",', b'"]', b""], eos_ids=[259], special_ids={}
+    )
+    repeated = RepeatedStrings(Compiler(vocab).part(StructuralTokens))
+    seen = added(added((), frozenset([b'"ab"', 7])), frozenset([b'"b"', b'"cab"']))
+    heads = {begun: sorted(repeated.heads(begun, seen)) for begun in (b'"', b'"a', b'"ab', b'"b', b'"c', b'"x')}
+    assert heads == {b'"': [b"ab", b"b"], b'"a': [b"b"], b'"ab': [b""], b'"b': [b""], b'"c': [b"ab"], b'"x': []}
+    assert repeated.heads(b'"a', ()) == []

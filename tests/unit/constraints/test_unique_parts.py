@@ -1,4 +1,4 @@
-"""The parts of remembering unique items: when values are equal, where arrays are nested, how a token ends an item."""
+"""The parts of remembering unique items: when values are equal, where arrays are nested, which items a token ends."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from espalier.constraints.unique.endings import ENDLESS, ItemEnding, ending_of
-from espalier.constraints.unique.room import MOST_DIGITS, ItemRoom
+from espalier.constraints.unique.endings import items_after
 from espalier.constraints.unique.spots import Spot, is_nested
 from espalier.constraints.unique.values import keys
 
@@ -42,6 +41,14 @@ def test_values_share_a_key_where_a_validator_calls_them_equal(one: Any, other: 
         ('"\\u0061"', '"a"', True),
         ("true", "1", False),
         ("1e0", "1", True),
+        ("1.50", "15e-1", True),
+        ("-0", "0.0e3", True),
+        ("0.1", "1e-1", True),
+        ("1E+2", "100", True),
+        ("123456789012345678", "123456789012345678.0", True),
+        ("1e-30", "0.000000000000000000000000000001", True),
+        ('"\\""', '"\\u0022"', True),
+        ('"null"', "null", False),
     ],
 )
 def test_numbers_are_compared_as_written_and_as_floats(one: str, other: str, is_equal: bool) -> None:
@@ -68,51 +75,75 @@ def test_arrays_are_nested_where_one_is_inside_an_item_of_another(spots: tuple[S
     assert is_nested(spots) == expected
 
 
+def ends(*items: str) -> list[tuple[int, bytes, bool, bool]]:
+    """Ends of items: `0+"` adds a quotation mark to the open one, `0=1` is a whole one, `1+]c` makes a container."""
+    return [(int(item[0]), item[2:].removesuffix("c").encode(), item[1] == "+", item.endswith("c")) for item in items]
+
+
 @pytest.mark.parametrize(
-    ("data", "in_string", "ending"),
+    ("data", "levels", "in_string", "ended", "is_open"),
     [
-        (b'"', True, (b'"', None)),
-        (b'",', True, (b'"', b"")),
-        (b'", ', True, (b'"', b" ")),
-        (b'", "b', True, (b'"', b' "b')),
-        (b'"]', True, (b'"', None)),
-        (b'"] more', True, (b'"', None)),
-        (b'"]["', True, None),
-        (b'a"', True, None),
-        (b"1", False, None),
-        (b"1]", False, (b"1", None)),
-        (b"1,", False, (b"1", b"")),
-        (b"1, 2", False, (b"1", b" 2")),
-        (b"1, 2,", False, None),
-        (b'"a"', False, (b'"a"', None)),
-        (b'"a", "', False, (b'"a"', b' "')),
-        (b'"a", "\\', False, None),
-        (b'"a", [', False, None),
-        (b"{}", False, None),
-        (b'"a\\"', False, None),
+        ('"', (0,), True, ends('0+"'), None),
+        ('",', (0,), True, ends('0+"'), ((0,), False)),
+        ('", ', (0,), True, ends('0+"'), ((0,), False)),
+        ('", "b', (0,), True, ends('0+"'), ((0,), True)),
+        ('"]', (0,), True, ends('0+"'), None),
+        ('"] more', (0,), True, ends('0+"'), None),
+        ('a"', (0,), True, ends('0+a"'), None),
+        ("1", (0,), False, [], ((0,), False)),
+        ("1]", (0,), False, ends("0+1"), None),
+        ("1 ]", (0,), False, ends("0+1"), None),
+        ("]", (0,), False, ends("0+"), None),
+        ("1,", (0,), False, ends("0+1"), ((0,), False)),
+        ("1, 2", (0,), False, ends("0+1"), ((0,), False)),
+        ("1, 2,", (0,), False, ends("0+1", "0=2"), ((0,), False)),
+        ('"a"', (0,), False, ends('0+"a"'), None),
+        ('"a", "', (0,), False, ends('0+"a"'), ((0,), True)),
+        ('"a", {"b', (0,), False, ends('0+"a"'), ((1,), True)),
+        ("{}", (0,), False, ends("0+{}c"), None),
+        ('"}', (1,), True, ends('0+"}c'), None),
+        ('"},', (1,), True, ends('0+"}c'), ((0,), False)),
+        ('"},{"a":"', (1,), True, ends('0+"}c'), ((1,), True)),
+        ('","b":', (1,), True, [], ((1,), False)),
+        ('"}', (2,), True, [], ((1,), False)),
+        ("],[", (0, 1), False, ends("0+", "1+]c"), ((1,), False)),
+        (",", (0, 1), False, ends("0+"), ((0, 1), False)),
+        ("]]", (0, 1), False, ends("0+", "1+]c"), None),
+        ("]", (0, 1), False, ends("0+", "1+]c"), None),
+        ("]", (0, 2), False, ends("0+"), ((1,), False)),
+        ('"', (0, 1), True, ends('0+"'), ((1,), False)),
+        ('"', (0, 1, 3), True, ends('0+"'), ((1, 3), False)),
     ],
 )
-def test_what_a_token_ends_an_item_with(
-    data: bytes, in_string: bool, ending: tuple[bytes, bytes | None] | None
+def test_the_items_that_some_bytes_end_and_the_one_that_is_open_then(
+    data: str,
+    levels: tuple[int, ...],
+    in_string: bool,
+    ended: list[tuple[int, bytes, bool, bool]],
+    is_open: tuple[tuple[int, ...], bool] | None,
 ) -> None:
-    assert ending_of(data, in_string=in_string) == (None if ending is None else ItemEnding(*ending))
-
-
-def test_the_next_item_is_open_where_the_token_begins_it() -> None:
-    assert ItemEnding(b"1", None).next_item() is None
-    number, string = ItemEnding(b"1", b" 2").next_item(), ItemEnding(b"1", b' "').next_item()
-    assert number is not None
-    assert string is not None
-    assert (number.depth, number.in_string, number.is_escaped) == (0, False, False)
-    assert string.in_string
+    after = items_after(data.encode(), levels, in_string=in_string, is_nested=len(levels) > 1)
+    assert after is not None
+    assert [tuple(end) for end in after.ends] == ended
+    assert is_open == (None if after.open is None else (after.open.levels, after.open.in_string))
 
 
 @pytest.mark.parametrize(
-    ("following", "is_left"),
-    [(b"1" * MOST_DIGITS, True), (b"1" * (MOST_DIGITS + 1), False), (b"1e", False), (b"1E", False), (None, True)],
+    ("data", "levels", "in_string", "is_nested"),
+    [
+        ('"a\\', (0,), False, False),  # what the next byte is changes all
+        ('"]["', (0,), True, False),  # another array may be the next to have unique items
+        ("[1,", (0,), False, True),
+        ("[[", (0,), False, True),
+    ],
 )
-def test_a_long_number_may_have_no_further_digits(following: bytes | None, is_left: bool) -> None:
-    room = ItemRoom(999, is_number=True)
-    assert ItemEnding(b"1", following).limited(room) == (room if is_left else ItemRoom())
-    strings = ItemRoom(ENDLESS)
-    assert ItemEnding(b"1", following).limited(strings) == strings
+def test_what_is_not_known_of_a_token(data: str, levels: tuple[int, ...], in_string: bool, is_nested: bool) -> None:
+    assert items_after(data.encode(), levels, in_string=in_string, is_nested=is_nested) is None
+
+
+def test_lists_that_are_not_watched_may_be_opened() -> None:
+    after = items_after(b"[1,[2", (0,), in_string=False, is_nested=False)
+    assert after is not None
+    assert after.open is not None
+    assert after.open.levels == (2,)
+    assert not after.ends

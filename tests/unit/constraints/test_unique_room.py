@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.spec import JsonSchema
-from espalier.constraints.unique.earlier import EarlierItems, differs_from_all, parts_of
+from espalier.constraints.unique.earlier import NO_ITEMS, EarlierItems, differs_from_all, with_item
 from espalier.constraints.unique.matcher import CompiledUniqueItems
 from espalier.constraints.unique.tracker import DocumentTracker
 from espalier.tokens import mask as masks
@@ -49,6 +49,15 @@ ITEMS: dict[str, dict[str, Any]] = {
                  "additionalProperties": False},
     "lists": {"type": "array", "items": {"type": "integer"}, "maxItems": 3},
     "unique lists": {"type": "array", "items": {"enum": [1, 2, 3]}, "uniqueItems": True},
+    "mixed": {"type": ["string", "integer", "boolean", "null"]},
+    "short and mixed": {"type": ["string", "number", "boolean", "null"], "maxLength": 1, "minimum": -2, "maximum": 2},
+    "unique lists of mixed items": {"type": "array", "items": {"type": ["string", "integer", "null"]},
+                                    "uniqueItems": True},
+    "unique lists of unique lists": {"type": "array", "uniqueItems": True, "maxItems": 2, "items": {
+        "type": "array", "items": {"enum": [1, 12, None]}, "uniqueItems": True, "maxItems": 2}},
+    "objects of unique lists": {"type": "object", "required": ["a"], "additionalProperties": False, "properties": {
+        "a": {"type": "array", "items": {"type": ["integer", "string"]}, "uniqueItems": True}}},
+    "nulls and words": {"enum": [None, "null", "a", "ab", "b", 0, 1, 12, True, [], [1], {}, {"a": 1}]},
     "anything": {},
 }  # fmt: skip
 LETTERS = frozenset(b'[]{},:" abnmekidx01.-\\')
@@ -96,9 +105,9 @@ def test_an_item_that_differs_from_all_is_equal_to_none(earlier: list[Any], item
 
 
 def items_of(values: list[Any]) -> EarlierItems:
-    items: EarlierItems = None
+    items = NO_ITEMS
     for value in values:
-        items = items, parts_of(json.dumps(value).encode())
+        items = with_item(items, json.dumps(value).encode())
     return items
 
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from espalier.constraints.unique.places import RegionTracker, SeveralTrackers
 from espalier.constraints.unique.spots import Spot, Spots
 from espalier.constraints.unique.tracker import DocumentTracker, ItemPosition
+from espalier.constraints.unique.values import is_among
 from espalier.constraints.watching import OpenString, RepeatedItem, Tracker
 from tests.examples import examples
 
@@ -189,6 +190,11 @@ class PlainAnswers:
         """How many brackets of the open item are open; None outside of arrays with unique items."""
         return None if self.array is None else len(self.stack) - 1 - self.stack.index(self.array)
 
+    def levels(self) -> tuple[int, ...]:
+        """The same of each open array with unique items, the innermost first."""
+        unique = [at for at, node in enumerate(self.stack) if node.kind == "array" and self.reader.watches(node)]
+        return tuple(len(self.stack) - 1 - at for at in reversed(unique))
+
     def count(self) -> int:
         count = 0
         for node in self.stack:
@@ -274,8 +280,8 @@ def test_each_beginning_is_known_as_a_plain_reader_knows_it(
             assert item is None
         else:
             assert item is not None
-            assert (item.depth, item.in_string, item.is_escaped) == (
-                depth,
+            assert (item.levels, item.in_string, item.is_escaped) == (
+                answers.levels(),
                 answers.string is not None,
                 answers.is_escaped,
             )
@@ -309,7 +315,16 @@ def test_each_beginning_is_known_as_a_plain_reader_knows_it(
 )
 def test_a_rest_that_makes_the_open_item_an_earlier_one_repeats_it(begun: str, rest: str, repeats: bool) -> None:
     tracker = DocumentTracker(EVERYWHERE)
-    assert tracker.repeats(fed(tracker, begun.encode(), ()), rest.encode()) == repeats
+    assert is_repeat(tracker, fed(tracker, begun.encode(), ()), rest.encode()) == repeats
+
+
+def is_repeat(tracker: Any, point: Any, rest: bytes) -> bool:
+    """Whether the open item equals an earlier one with `rest` at its end; False where it has open brackets."""
+    item = tracker.open_item(point)
+    if item is None or item.levels[0]:
+        return False
+    begun, seen = tracker.begun_item(point, 0)
+    return is_among(begun + rest, seen)
 
 
 @pytest.mark.parametrize(
@@ -376,7 +391,7 @@ def test_several_trackers_say_what_holds_for_all_of_them(value: Any, cuts: list[
         assert several.open_item(point) == (None if alone is None else alone[0].open_item(alone[1]))
         assert several.open_number(point) == (b"" if alone is None else alone[0].open_number(alone[1]))
         if (rest := value_end(data[:length], several.in_string(point))) is not None:
-            assert several.repeats(point, rest) == (alone is not None and alone[0].repeats(alone[1], rest))
+            assert is_repeat(several, point, rest) == (alone is not None and is_repeat(*alone, rest))
 
 
 def value_end(text: bytes, in_string: bool) -> bytes | None:
@@ -418,7 +433,7 @@ def test_documents_in_free_text_are_followed_each_by_its_own_tracker(
             assert not tracker.in_string(point)
             assert tracker.is_idle(point)
             assert tracker.differs(point)
-            assert not tracker.repeats(point, b"1")
+            assert not is_repeat(tracker, point, b"1")
             assert not tracker.is_fresh(point)
             assert (tracker.open_string(point), tracker.open_item(point), tracker.open_number(point)) == (
                 None,
@@ -442,7 +457,7 @@ def test_documents_in_free_text_are_followed_each_by_its_own_tracker(
         assert tracker.listed(point) == own.listed(ours)
         assert (tracker.open_item(point) is None) == (own.open_item(ours) is None)
         if (rest := value_end(begun, own.in_string(ours))) is not None:
-            assert tracker.repeats(point, rest) == own.repeats(ours, rest)
+            assert is_repeat(tracker, point, rest) == is_repeat(own, ours, rest)
 
 
 def test_a_repeated_item_of_a_document_in_free_text_is_found() -> None:

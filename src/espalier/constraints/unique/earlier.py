@@ -7,21 +7,45 @@ that. `{"name": "b", "help": "` differs from `{"name": "a", "help": ""}`, since 
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Hashable, Iterator
-from typing import Any, TypeAlias
+from collections.abc import Container, Hashable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeAlias
 
-from espalier.constraints.unique.values import read_value, value_keys
+from espalier.constraints.unique.values import BLANK, Seen, added, read_value, value_keys
 from espalier.schema.lowering.rulebook import escaped
 
 TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{},]|"')
-BLANK = b" \t\r\n"
 
 KINDS = dict(zip(b'"{[tfn', ("string", "object", "array", "boolean", "boolean", "null"), strict=True))
+CONTAINERS = {"object": b"}", "array": b"]"}
+"""The kinds of values that have parts, and what ends them."""
 
-ItemParts: TypeAlias = "str | tuple[frozenset[Hashable], ...] | dict[str, frozenset[Hashable]]"
-"""An item by the keys of its own items or members, see `values.py`; any other value by its type."""
-EarlierItems: TypeAlias = "tuple[EarlierItems, ItemParts] | None"
-"""The items before, as a linked list, the last one first."""
+ItemParts: TypeAlias = Mapping[Hashable, frozenset[Hashable]]
+"""An object by the keys of its members, see `values.py`, or a list by those of its items; nothing for other values."""
+
+
+class EarlierItems(NamedTuple):
+    """The items before, as a linked list with the last one first, and what their kinds and parts are."""
+
+    before: EarlierItems | None = None
+    kind: str = ""
+    item: ItemParts = MappingProxyType({})
+    #: The kinds of all.
+    kinds: frozenset[str] = frozenset()
+    #: A name, or the number of an item, with each of its keys.
+    parts: Seen = ()
+
+
+NO_ITEMS = EarlierItems()
+
+
+def with_item(earlier: EarlierItems, item: bytes) -> EarlierItems:
+    """The items with one more, as it is written. Raises ValueError for what is no JSON value."""
+    kind = _kind_of(item[0])
+    parts = _parts(read_value(item)) if kind in CONTAINERS else {}
+    pairs = frozenset([(name, key) for name, keys in parts.items() for key in keys])
+    every = added(earlier.parts, pairs) if pairs else earlier.parts
+    return EarlierItems(earlier, kind, parts, earlier.kinds | {kind}, every)
 
 
 def differs_from_all(begun: bytes, earlier: EarlierItems, declared: Container[bytes]) -> bool:
@@ -33,32 +57,29 @@ def differs_from_all(begun: bytes, earlier: EarlierItems, declared: Container[by
     if not begun:
         return False
     kind = _kind_of(begun[0])
-    if kind not in ("object", "array"):
-        return all(item != kind for item in _items(earlier))
-    whole = _whole_part(begun)
-    if kind == "array":
-        first = _parts(read_value(whole + b"]"))
-        return not any(isinstance(item, tuple) and _begins_alike(item, first) for item in _items(earlier))
-    own = {name: keys for name, keys in _parts(read_value(whole + b"}")).items() if escaped(name).encode() in declared}
-    return not any(isinstance(item, dict) and _holds(item, own) for item in _items(earlier))
+    if kind not in earlier.kinds:
+        return True
+    if kind not in CONTAINERS:
+        return False
+    parts = _parts(read_value(_whole_part(begun) + CONTAINERS[kind]))
+    if kind == "object":
+        parts = {name: keys for name, keys in parts.items() if escaped(str(name)).encode() in declared}
+    for name, keys in parts.items():
+        if not any((name, key) in some for key in keys for some in earlier.parts):
+            return True  # no item before has this part
+    return not any(_holds(item, parts) for item in _items(earlier, kind))
 
 
-def parts_of(item: bytes) -> ItemParts:
-    """What an item as it is written is remembered by. Raises ValueError for what is no JSON value."""
-    kind = _kind_of(item[0])
-    return kind if kind not in ("object", "array") else _parts(read_value(item))
-
-
-def _items(earlier: EarlierItems) -> Iterator[ItemParts]:
+def _items(earlier: EarlierItems | None, kind: str) -> Iterator[ItemParts]:
     while earlier is not None:
-        earlier, item = earlier
-        yield item
+        if earlier.kind == kind:
+            yield earlier.item
+        earlier = earlier.before
 
 
-def _parts(value: Any) -> Any:
-    if isinstance(value, list):
-        return tuple(frozenset(value_keys(inner)) for inner in value)
-    return {name: frozenset(value_keys(inner)) for name, inner in value.items()}
+def _parts(value: Any) -> ItemParts:
+    members = enumerate(value) if isinstance(value, list) else value.items()
+    return {name: frozenset(value_keys(inner)) for name, inner in members}
 
 
 def _kind_of(first: int) -> str:
@@ -82,9 +103,5 @@ def _whole_part(begun: bytes) -> bytes:
     return begun[:end]
 
 
-def _begins_alike(item: tuple[frozenset[Hashable], ...], first: tuple[frozenset[Hashable], ...]) -> bool:
-    return len(item) >= len(first) and all(map(frozenset.intersection, item, first))
-
-
-def _holds(item: dict[str, frozenset[Hashable]], members: dict[str, frozenset[Hashable]]) -> bool:
-    return all(name in item and item[name] & keys for name, keys in members.items())
+def _holds(item: ItemParts, parts: ItemParts) -> bool:
+    return all(name in item and item[name] & keys for name, keys in parts.items())

@@ -1,60 +1,152 @@
-"""Tokens that end the open item of an array and at most begin the next one.
+"""Which items a token ends, and which one is open after it, told from its bytes and the brackets that are open.
 
-Whether such a token repeats an item is told by what it adds to the open one, and whether a completion is left by what
-the next item may become: neither needs the text after the token. It knows no automaton.
+Whether such a token repeats an item is told by what it adds to the open ones, and whether a completion is left by what
+the item after it may become: neither needs the text before. It knows no automaton.
 """
 
 from __future__ import annotations
 
-import re
+from collections.abc import Hashable, Sequence
 from typing import NamedTuple
 
-from espalier.constraints.unique.room import ENDLESS, MOST_DIGITS, ItemRoom
-from espalier.constraints.watching import OpenItem
+from espalier.constraints.unique.values import BLANK, PLAIN, Seen, equal, is_among
+from espalier.constraints.watching import OpenItem, Tracker
 
-ITEM = rb'(?P<item>(?:"(?:[^"\\]|\\.)*"|[^"\[\]{},])*)'
-"""The rest of an item without brackets."""
-END = rb'(?P<end>[ \t\r\n]*(?:\][^\[{]*|,(?P<next>[ \t\r\n]*(?:[^"\[\]{},]*|"(?:[^"\\]|\\.)*))))'
-"""What ends an item: the array's bracket, and what follows it without opening another, or a comma and the beginning of
-the next item."""
-OUTSIDE = re.compile(ITEM + END + rb"?\Z", re.DOTALL)
-INSIDE = re.compile(rb'(?P<item>")' + END + rb"?[ \t\r\n]*\Z", re.DOTALL)
-"""The part of a string that is open, from its quotation mark on."""
-EXPONENT = re.compile(rb"[eE]")
+QUOTE, COMMA, ESCAPE, OPENS_ARRAY = b'",\\['
+OPENS, CLOSES = b"[{", b"]}"
 
 
-class ItemEnding(NamedTuple):
-    """How a token ends the open item."""
+class ItemEnd(NamedTuple):
+    """An item that ends. level: of its array among the open ones with unique items, the innermost first."""
 
-    #: What it adds to the item; in an open string from the string's quotation mark on.
-    item: bytes
-    #: Its beginning of the next item; None where it begins none, and the array's end or a comma may come.
-    following: bytes | None
-
-    def next_item(self) -> OpenItem | None:
-        """The next item after the token, None where it begins none."""
-        if self.following is None:
-            return None
-        return OpenItem(0, 0, b'"' in self.following, is_escaped=False)
-
-    def limited(self, room: ItemRoom) -> ItemRoom:
-        """What the next item may become for sure. room: by the automaton alone."""
-        begun = self.following or b""
-        if room.is_number and (len(begun) > MOST_DIGITS or EXPONENT.search(begun)):
-            return ItemRoom()
-        return room
+    level: int
+    #: What is added to the open item, or all of an item that begins with it.
+    text: bytes
+    is_begun: bool
+    #: It is an array or an object, or may be one.
+    is_container: bool = False
 
 
-ANYTHING = ItemRoom(ENDLESS)
+class ItemsAfter(NamedTuple):
+    """What some bytes do. ends: the items that they end. open: the innermost open item after them; None where none is,
+    as far as a comma or the end of the outermost array may come."""
+
+    ends: tuple[ItemEnd, ...]
+    open: OpenItem | None
 
 
-def ending_of(data: bytes, *, in_string: bool) -> ItemEnding | None:
-    """How a token ends an item that has no open bracket; None where it does not, or does more. data: its bytes; in an
-    open string from the string's quotation mark on."""
-    match = (INSIDE if in_string else OUTSIDE).match(data)
-    if match is None or (match["end"] is None and not match["item"].endswith(b'"')):
+class OpenItems:
+    """The open items at one position, by level. Each is asked for once."""
+
+    __slots__ = ("_items", "_point", "_repeats", "_tracker")
+
+    def __init__(self, tracker: Tracker, point: Hashable) -> None:
+        """Where `tracker.open_item` knows of one."""
+        self._tracker, self._point = tracker, point
+        self._items: dict[int, tuple[bytes, Seen]] = {}
+        self._repeats: dict[ItemEnd, bool] = {}
+
+    def at(self, level: int) -> tuple[bytes, Seen]:
+        """What is written of one, and the keys of those before it."""
+        item = self._items.get(level)
+        if item is None:
+            item = self._items[level] = self._tracker.begun_item(self._point, level)
+        return item
+
+    def repeats(self, end: ItemEnd) -> bool:
+        """Whether an item that ends so equals one before it."""
+        repeats = self._repeats.get(end)
+        if repeats is None:
+            begun, seen = self.at(end.level)
+            repeats = self._repeats[end] = is_among(begun + end.text if end.is_begun else end.text, seen)
+        return repeats
+
+    def are_new(self, ends: Sequence[ItemEnd], settled: Sequence[ItemEnd]) -> bool:
+        """Whether items that end all differ from those before them, from one another, and from those of `ends` before
+        them in their array."""
+        if any(map(self.repeats, settled)):
+            return False
+        begun = [end for end in (*ends, *settled) if end.is_begun]
+        whole = [end for end in settled if not end.is_begun]  # these are known to differ from one another
+        return not any(
+            end.level == other.level and equal(self.at(end.level)[0] + end.text, other.text)
+            for end in begun
+            for other in whole
+        )
+
+    def are_plainly_new(self, texts: tuple[frozenset[bytes] | None, frozenset[bytes] | None]) -> bool:
+        """Whether items of these texts differ from those before them, and from the open one; False where that is not
+        known at a glance. texts: see `StateGroups.settled`."""
+        begun, seen = self.at(0)
+        plain = texts[bool(begun)]
+        if plain is None or (begun and (begun in plain or not PLAIN.fullmatch(begun))):
+            return False
+        for some in seen:  # noqa: SIM110 (half as long as `all`, and asked for each mask)
+            if not plain.isdisjoint(some):
+                return False
+        return True
+
+
+def items_after(data: bytes, levels: tuple[int, ...], *, in_string: bool, is_nested: bool) -> ItemsAfter | None:
+    """What some bytes do to the items of the open arrays with unique items; None where that is not known: arrays are
+    opened in which items might be repeated, or the bytes end after a backslash.
+
+    levels: as of an `OpenItem`. is_nested: arrays that are opened may have unique items as well.
+    """
+    level, depth = 0, levels[0]  # of the open item, and of its brackets
+    begin, is_begun, is_whole = 0, True, False  # where it begins, or that it is open already; and that it has ended
+    inside, is_escaped, is_closed, in_new_array = in_string, False, False, False
+    ends: list[ItemEnd] = []
+
+    def end(stop: int, *, is_container: bool = False) -> None:
+        nonlocal is_whole
+        text = data[begin:stop] if is_begun and in_string else data[begin:stop].strip(BLANK)
+        if text or is_begun:
+            ends.append(ItemEnd(level, text, is_begun, is_container))
+        is_whole = True
+
+    for at, byte in enumerate(data):
+        if inside:
+            if is_escaped or byte == ESCAPE:
+                is_escaped = not is_escaped
+            elif byte == QUOTE:
+                inside = False
+                if not (depth or is_closed):
+                    end(at + 1)
+        elif byte == QUOTE:
+            inside = True
+        elif byte in OPENS:
+            if is_closed or (in_new_array and is_nested):
+                return None
+            in_new_array = in_new_array or byte == OPENS_ARRAY
+            depth += 1
+        elif is_closed or (depth and byte not in CLOSES):
+            if byte == COMMA and in_new_array and is_nested and not is_closed:
+                return None
+        elif byte == COMMA:
+            if not is_whole:
+                end(at)
+            begin, is_begun, is_whole = at + 1, False, False
+        elif byte in CLOSES:
+            if depth:
+                depth -= 1
+            else:
+                if not is_whole:
+                    end(at)
+                level += 1
+                is_closed = level == len(levels)
+                if is_closed:
+                    continue
+                depth = levels[level] - levels[level - 1] - 1
+                begin, is_begun, is_whole = 0, True, False
+            if not depth:
+                end(at + 1, is_container=True)
+    if is_escaped:
         return None
-    following = match["next"]
-    if following is not None and following.endswith(b"\\"):
-        return None
-    return ItemEnding(match["item"], following)
+    if is_closed or (is_whole and level + 1 == len(levels)):
+        return ItemsAfter(tuple(ends), None)
+    if is_whole:  # the array may end, and with it the item of the array around
+        around = (levels[level + 1] - levels[level], *levels[level + 2 :])
+        return ItemsAfter(tuple(ends), OpenItem(0, around, in_string=False, is_escaped=False))
+    item = OpenItem(0, (depth, *levels[level + 1 :]), in_string=inside, is_escaped=False)
+    return ItemsAfter(tuple(ends), item)

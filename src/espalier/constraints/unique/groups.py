@@ -6,23 +6,35 @@ group may do is worked out once for a state. It knows no text.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
+import re
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from espalier.automata.masks.cache import ByteCache
 from espalier.automata.masks.machine import Landings, Machine, State
-from espalier.constraints.unique.endings import ANYTHING, ending_of
-from espalier.constraints.unique.room import ENDLESS, ItemRoom, find_room
+from espalier.constraints.unique.endings import ItemEnd, items_after
+from espalier.constraints.unique.room import ENDLESS, MOST_DIGITS, ItemRoom, find_room
 from espalier.constraints.unique.structure import Marks, StructuralTokens
 from espalier.constraints.unique.tracker import ESCAPE, OPENS, QUOTE
+from espalier.constraints.unique.values import BLANK, PLAIN, equal
 from espalier.constraints.watching import OpenItem, Tracker
 
 GROUPS_BYTES = 32 * 2**20
 GROUP_BYTES = 400
+MOST_SETTLED = 64
+"""Tokens to one state of which each is looked at by itself."""
+MOST_LEVELS = 3
+MOST_ENDS = 4
+NUMBER_END = re.compile(rb"[-+.0-9eE]*\Z")
+NO_POWER = re.compile(rb"\A[eE][-+]?0+\Z")
+"""A number has the same value without it."""
+EXPONENT = re.compile(rb"[eE]")
+ITEM_ENDS, NO_SCALAR = b",]", b'"[{}'
+ENDS, BLANKS = (sum(1 << byte for byte in some) for some in (ITEM_ENDS, BLANK))
+STRING_END = (ItemEnd(0, b'"', is_begun=True),)
 MOST_DEPTH = 3
 """Room is looked for as if no more brackets of an item were open: deeper, a completion goes through enough of it."""
 MAX_ROOMS = 20_000
@@ -35,50 +47,101 @@ class TokenGroup(NamedTuple):
     ids: NDArray[np.int32]
     #: What they share after they made the open string longer; None where each is looked at by itself.
     tail: bytes | None
-    #: What the open item may become after each.
-    room: ItemRoom
-    #: The bytes of the longest.
-    longest: int
-    #: Each might end the open item.
-    may_end: bool
-    #: Each might end it and begin another.
+    #: Each might begin another item.
     may_go_on: bool
-    #: What each adds to the open item, which it ends, before it at most begins another; None where that is not known.
-    ends_with: bytes | None = None
-    #: What the next item may become after each of those.
-    following: ItemRoom = ItemRoom()
+    #: The items that each ends, None where that is not known: of those that make a string longer, what they share.
+    ends: tuple[ItemEnd, ...] | None
+    #: What the items that are open after each may become; nothing where that is not known.
+    room: ItemRoom = ItemRoom()
+    #: The bytes of the longest.
+    longest: int = 0
+    #: The items that the completion of fewest bytes after each ends beside `ends`; None where that is not known.
+    settled: tuple[ItemEnd, ...] | None = None
+
+    @property
+    def ends_string(self) -> bool:
+        """Whether they end an item by ending the open string, and no other."""
+        return self.tail is not None and self.ends == STRING_END
+
+    @property
+    def ends_containers(self) -> bool:
+        """Whether what they end is known only where the open items differ from all before them."""
+        return self.tail is not None and bool(self.ends) and not self.ends_string
 
 
 class StateGroups(NamedTuple):
-    """The groups of a state, by what each might do to the open item."""
+    """The groups of a state, by what each might do to the open items."""
 
-    #: They do not end it.
-    staying: tuple[TokenGroup, ...]
-    #: They might end it.
-    ending: tuple[TokenGroup, ...]
-    #: Those of `ending` that might begin another one then.
-    going_on: tuple[TokenGroup, ...]
-    #: Some make the open string longer before they end it.
-    ends_strings: bool
-    #: What the open item may become after each of `staying`, at least.
+    every: tuple[TokenGroup, ...]
+    #: They end no item, and what the open items may become is known by its room.
+    only_room: bool
+    #: The ids of those that end an item and make no string longer, by the item.
+    ends: tuple[tuple[ItemEnd, tuple[int, ...]], ...]
+    #: Some of these are containers.
+    ends_containers: bool
+    #: Those that end an item by ending the open string.
+    string_ends: tuple[TokenGroup, ...]
+    #: Those of which something is known only where the open items differ from all before them.
+    if_differs: tuple[TokenGroup, ...]
+    #: Those after which the open items may become nothing that is sure to differ, but for what they are in the shortest
+    #: completion: by `ends` and `settled`.
+    settling: tuple[tuple[tuple[ItemEnd, ...], tuple[ItemEnd, ...], tuple[TokenGroup, ...]], ...]
+    #: The plain texts of all of these where the open item has not begun, and where it has; None where some have others.
+    settled: tuple[frozenset[bytes] | None, frozenset[bytes] | None]
+    #: The others but for `unknown`; what the open items may become after each of them, at least, and the bytes of the
+    #: longest of their tokens.
+    roomy: tuple[TokenGroup, ...]
     room: ItemRoom
-    #: Bytes of the longest token of `staying` that makes a number longer.
     longest: int
+    #: Those of which nothing is known.
+    unknown: tuple[TokenGroup, ...]
 
 
 def _by_deed(groups: tuple[TokenGroup, ...]) -> StateGroups:
-    staying = tuple(group for group in groups if not group.may_end and not group.may_go_on)
+    unknown = tuple(group for group in groups if group.ends is None)
+    roomy = tuple(group for group in groups if group.ends is not None and (group.room.values or group.settled is None))
+    ends: dict[ItemEnd, tuple[int, ...]] = {}
+    settling: dict[tuple[tuple[ItemEnd, ...], tuple[ItemEnd, ...]], tuple[TokenGroup, ...]] = {}
+    for group in groups:
+        if group.tail is None:
+            for end in group.ends or ():
+                ends[end] = (*ends.get(end, ()), *group.ids.tolist())
+        if group.ends is not None and group.settled is not None and not group.room.values:
+            known = group.ends, group.settled
+            settling[known] = (*settling.get(known, ()), group)
     return StateGroups(
-        staying=staying,
-        ending=tuple(group for group in groups if group.may_end or group.may_go_on),
-        going_on=tuple(group for group in groups if group.may_go_on),
-        ends_strings=any(group.ends_with is not None and group.tail is not None for group in groups),
+        every=groups,
+        only_room=len(roomy) == len(groups) and not any(group.ends for group in groups),
+        ends=tuple(ends.items()),
+        ends_containers=any(end.is_container for end in ends),
+        string_ends=tuple(group for group in groups if group.ends_string),
+        if_differs=tuple(group for group in groups if group.ends_containers),
+        settling=tuple((ends, settled, some) for (ends, settled), some in settling.items()),
+        settled=(_plain_texts(settling, is_begun=False), _plain_texts(settling, is_begun=True)),
+        roomy=roomy,
         room=ItemRoom(
-            min((group.room.values for group in staying), default=ENDLESS),
-            is_number=any(group.room.is_number for group in staying),
+            min((group.room.values for group in roomy), default=ENDLESS),
+            is_number=any(group.room.is_number for group in roomy),
         ),
-        longest=max((group.longest for group in staying), default=0),
+        longest=max((group.longest for group in roomy), default=0),
+        unknown=unknown,
     )
+
+
+def _plain_texts(
+    settling: Iterable[tuple[tuple[ItemEnd, ...], tuple[ItemEnd, ...]]], *, is_begun: bool
+) -> frozenset[bytes] | None:
+    """The texts of items that end so where the open item of the innermost array has begun, or has not; None where they
+    are not one plain text each."""
+    texts = []
+    for ends, settled in settling:
+        last = settled[-1] if len(settled) == 1 else None
+        if last is None or last.level or (last.is_begun and is_begun) or not PLAIN.fullmatch(last.text):
+            return None
+        if any(end.text or end.level for end in ends):  # what they end is more than is written of it
+            return None
+        texts.append(last.text)
+    return frozenset(texts)
 
 
 class TokenGroups:
@@ -95,18 +158,27 @@ class TokenGroups:
     ) -> None:
         self._machine, self._tracker, self._tokens = machine, tracker, tokens
         self._plainest, self._text_of = plainest, text_of
-        self._groups: ByteCache[Hashable, StateGroups] = ByteCache(GROUPS_BYTES)
+        self._groups: dict[Hashable, StateGroups] = {}
+        self._size = 0
         self._rooms: dict[tuple[State, int, bool, bool], ItemRoom] = {}
+        self._forced: dict[State, bool] = {}
 
     def of(self, state: State, item: OpenItem | None, *, in_string: bool) -> StateGroups:
         """The tokens that the automaton allows in a state. item: the open item, None where room is of no use."""
-        kind = (state, in_string, None if item is None else (min(item.depth, MOST_DEPTH), item.is_escaped))
+        levels = () if item is None else item.levels
+        if levels and (levels[0] > MOST_DEPTH or len(levels) > MOST_LEVELS):
+            levels = (min(levels[0], MOST_DEPTH + 1),)
+        kind = (state, in_string, None if item is None else (levels, item.is_escaped))
         groups = self._groups.get(kind)
         if groups is None:
             landings = self._machine.landings(state)
             some = tuple(self._grouped(landings, item, in_string=in_string))
             groups = _by_deed(some)
-            self._groups.put(kind, groups, landings.ids.nbytes + GROUP_BYTES * len(some))
+            size = landings.ids.nbytes + GROUP_BYTES * len(some)
+            self._size += size
+            if self._size > GROUPS_BYTES:
+                self._groups, self._size = {}, size
+            self._groups[kind] = groups
         return groups
 
     def _grouped(self, landings: Landings, item: OpenItem | None, *, in_string: bool) -> Iterator[TokenGroup]:
@@ -118,37 +190,61 @@ class TokenGroups:
                 ids = every[(ends == may_end) & (goes_on == may_go_on)]
                 if not ids.size:
                     continue
-                room = ItemRoom()
+                group = TokenGroup(state, ids, None, may_go_on, None if may_end else ())
                 if item is not None and not may_end:
-                    room = self.room_after(int(ids[0]), state, item)
-                longest = max(len(self._text_of(token)) for token in ids.tolist()) if room.is_number else 0
-                plain = TokenGroup(state, ids, None, room, longest, may_end=may_end, may_go_on=may_go_on)
-                knows_ends = (
-                    may_end and item is not None and not (item.depth or item.is_escaped) and not self._tracker.is_nested
-                )
+                    room = self._room_after(int(ids[0]), state, item)
+                    longest = max(len(self._text_of(token)) for token in ids.tolist()) if room.is_number else 0
+                    group = group._replace(room=room, longest=longest)
                 if in_string:
                     tails = tokens.tail[ids]
                     for tail in np.unique(tails).tolist():
                         shared = None if tail < 0 else tokens.tails[tail]
-                        group = plain._replace(ids=ids[tails == tail], tail=shared)
-                        yield self._with_end(group, shared or b"", in_string=True) if knows_ends else group
-                elif knows_ends:
-                    for token in ids.tolist():  # few: they end an item
-                        group = plain._replace(ids=np.array([token], dtype=np.int32))
-                        yield self._with_end(group, self._text_of(token), in_string=False)
+                        alike = group._replace(ids=ids[tails == tail], tail=shared)
+                        is_known = item is not None and may_end and not item.is_escaped and shared is not None
+                        yield (
+                            self._with_ends(alike, shared or b"", item, in_string=True) if is_known and item else alike
+                        )
+                elif item is not None and (may_end or (not group.room.values and ids.size <= MOST_SETTLED)):
+                    for token in ids.tolist():
+                        one = group._replace(ids=np.array([token], dtype=np.int32))
+                        yield self._with_ends(one, self._text_of(token), item, in_string=False)
                 else:
-                    yield plain
+                    yield group
 
-    def _with_end(self, group: TokenGroup, data: bytes, *, in_string: bool) -> TokenGroup:
-        """The group with what its tokens end the open item with. data: as for `ending_of`."""
-        ending = ending_of(data, in_string=in_string)
-        if ending is None and not in_string and (rest := self._plainest(group.state)) is not None:
-            ending = ending_of(data + rest, in_string=False)  # such as the rest of an exponent, and the array's end
-        if ending is None:
+    def _with_ends(self, group: TokenGroup, data: bytes, item: OpenItem, *, in_string: bool) -> TokenGroup:
+        """The group with the items that its tokens end. data: their bytes, or those of the tail."""
+        if item.levels[0] > MOST_DEPTH or len(item.levels) > MOST_LEVELS:
             return group
-        item = ending.next_item()
-        following = ANYTHING if item is None else ending.limited(self.room(group.state, item))
-        return group._replace(ends_with=ending.item, following=following)
+        read = partial(items_after, levels=item.levels, in_string=in_string, is_nested=self._tracker.is_nested)
+        after = read(data)
+        if after is None or not all(end.is_begun for end in after.ends):
+            return group
+        room = group.room
+        if after.open is None:
+            room = ItemRoom(ENDLESS)
+        elif group.ends is None:
+            room = self._next_room(data, group.state, after.open, more=len(after.ends))
+        settled, rest = None, self._plainest(group.state)
+        if not room.values and rest is not None:
+            completed = read(data + rest)
+            settled = None if completed is None or completed.open is not None else completed.ends
+        if settled is not None:
+            settled = tuple(end._replace(text=NO_POWER.sub(b"", end.text)) for end in settled[len(after.ends) :])
+            if in_string and any(end.is_begun or end.text.startswith(b'"') for end in settled):
+                settled = None  # what the token adds to it is not known, or whether it is what the token ends
+            elif not _may_differ(settled):
+                settled = None
+        return group._replace(ends=after.ends, room=room, settled=settled)
+
+    def _next_room(self, data: bytes, state: State, item: OpenItem, *, more: int) -> ItemRoom:
+        """What the item that is open after some bytes may become, beside `more` others."""
+        room = self.room(state, item)
+        number = NUMBER_END.search(data)
+        if room.is_number and (
+            number is None or not number.start() or len(number[0]) > MOST_DIGITS or EXPONENT.search(number[0])
+        ):
+            return ItemRoom()
+        return ItemRoom(room.values if room.values == ENDLESS else max(0, room.values - more))
 
     def _ends(
         self, ids: NDArray[np.int32], item: OpenItem | None, *, in_string: bool
@@ -162,15 +258,15 @@ class TokenGroups:
             more |= Marks.OPENS
         if not in_string:
             more |= Marks.EXPONENT
-        if not item.depth:
+        if not item.levels[0]:
             more |= Marks.COMMA | Marks.ENDS_STRING
         marked = partial(self._tokens.marked, ids, in_string=in_string, is_escaped=item.is_escaped)
         goes_on = marked(more)
         return goes_on | marked(Marks.CLOSES), goes_on
 
-    def room_after(self, token: int, state: State, item: OpenItem) -> ItemRoom:
+    def _room_after(self, token: int, state: State, item: OpenItem) -> ItemRoom:
         """What the open item may become after a token that does not end it."""
-        depth, inside, escaped = item.depth, item.in_string, item.is_escaped
+        depth, inside, escaped = item.levels[0], item.in_string, item.is_escaped
         for byte in self._text_of(token):
             if inside:
                 inside, escaped = escaped or byte != QUOTE, byte == ESCAPE and not escaped
@@ -178,11 +274,34 @@ class TokenGroups:
                 inside = True
             else:
                 depth += byte in OPENS
-        return self.room(state, OpenItem(item.begin, depth, inside, escaped))
+        return self.room(state, OpenItem(item.begin, (depth,), inside, escaped))
+
+    def is_forced(self, group: TokenGroup) -> bool:
+        """Whether an item that is a scalar is open after the tokens which can end in one way alone, as `settled`."""
+        state, ends = group.state, group.settled or ()
+        if len(ends) != 1 or ends[0].is_container:
+            return False
+        forced = self._forced.get(state)
+        if forced is None:
+            if len(self._forced) >= MAX_ROOMS:
+                self._forced = {}
+            forced = self._forced[state] = self._ends_one_way(state)
+        return forced
+
+    def _ends_one_way(self, state: State | None) -> bool:
+        rest = None if state is None else self._plainest(state)
+        for byte in rest or b"":
+            members = 0 if state is None else self._machine.options(state)[0] & ~BLANKS
+            if byte in ITEM_ENDS:
+                return not members & ~ENDS
+            if members != 1 << byte or state is None or byte in NO_SCALAR:
+                return False
+            state = self._machine.step(state, byte)
+        return False
 
     def room(self, state: State, item: OpenItem) -> ItemRoom:
         """What the open item may become from a state on."""
-        depth = min(item.depth, MOST_DEPTH)
+        depth = min(item.levels[0], MOST_DEPTH)
         kind = (state, depth, item.in_string, item.is_escaped)
         room = self._rooms.get(kind)
         if room is None:
@@ -193,3 +312,11 @@ class TokenGroups:
             )
             self._rooms[kind] = room
         return room
+
+
+def _may_differ(ends: Sequence[ItemEnd]) -> bool:
+    """Whether so few items end that it is asked whether they differ, and those that are known do."""
+    whole = [end for end in ends if not end.is_begun]
+    return len(ends) <= MOST_ENDS and not any(
+        end.level == other.level and equal(end.text, other.text) for i, end in enumerate(whole) for other in whole[:i]
+    )

@@ -18,11 +18,13 @@ from espalier.automata.reasons.blame import Blame
 from espalier.automata.reasons.describe import quoted
 from espalier.constraints.matching.automaton import AutomatonMatcher, CompiledAutomaton
 from espalier.constraints.matching.base import CompiledWrapper, WrappingMatcher
+from espalier.constraints.unique.endings import OpenItems
 from espalier.constraints.unique.groups import TokenGroup, TokenGroups
 from espalier.constraints.unique.room import MOST_DIGITS, ItemRoom
 from espalier.constraints.unique.search import MOST_TRIES, TRIES, CompletionSearch, GaveUp
-from espalier.constraints.unique.structure import StructuralTokens
-from espalier.constraints.watching import OpenItem, OpenString, RepeatedItem, Tracker
+from espalier.constraints.unique.structure import RepeatedStrings, StructuralTokens
+from espalier.constraints.unique.tracker import ESCAPE
+from espalier.constraints.watching import OpenItem, RepeatedItem, Tracker
 from espalier.errors import LimitExceeded, NotAvailable, SchemaError, TokenRefused
 from espalier.tokens import mask as masks
 from espalier.tokens.mask import Mask
@@ -57,6 +59,7 @@ class CompiledUniqueItems(CompiledWrapper):
         self.tracker = tracker
         self.tokens = tokens
         self.is_easy = is_easy
+        self.repeated = RepeatedStrings(tokens)
         self.search = CompletionSearch(inner.machine, inner.ends, self.text_of, tracker)
         self.groups = TokenGroups(inner.machine, tracker, tokens, self.search.plainest, self.text_of)
         self.first = TrackedPosition(tracker.start, None if is_easy else self._first_way())
@@ -125,21 +128,11 @@ class ItemsMatcher(WrappingMatcher[CompiledUniqueItems, AutomatonMatcher]):
             return None
         known = differs if differs == item.begin else -1
         room = compiled.groups.room(state, item)
-        if known < 0 and self._has_room(room, point, 0):
+        if known < 0 and not _is_full(room, tracker.count(point), tracker.open_number(point), 0):
             return TrackedPosition(point, None)
         if known < 0 and tracker.differs(point):
             known = item.begin
         return None if known < 0 else TrackedPosition(point, None, known)
-
-    def _has_room(self, room: ItemRoom, point: Hashable, more: int) -> bool:
-        """Whether the open items may become more than what is remembered. more: bytes that a token adds first."""
-        tracker = self._compiled.tracker
-        if room.values <= tracker.count(point):
-            return False
-        if not room.is_number:
-            return True
-        number = tracker.open_number(point)
-        return len(number) + more <= MOST_DIGITS and not (b"e" in number or b"E" in number)
 
     def _landing(self, token: int) -> TrackedPosition | RepeatedItem | None:
         """As `_after`, for a token that the automaton allows and that is no EOS."""
@@ -190,60 +183,50 @@ class ItemsMatcher(WrappingMatcher[CompiledUniqueItems, AutomatonMatcher]):
         """The tokens that the automaton allows and this matcher refuses."""
         compiled, point = self._compiled, self._held[-1].point
         tracker, tokens = compiled.tracker, compiled.tokens
-        if compiled.is_easy and not tracker.is_watching(point):
-            some: NDArray[np.int64] = tokens.reopening if tracker.in_string(point) else tokens.opening
-            if not some.size:
-                return []
-            bits = allowed[some >> 5].view(np.uint32) >> (some & 31).astype(np.uint32) & np.uint32(1)
-            return [token for token in some[bits != 0].tolist() if not self.allows(token)]
-        in_string = tracker.in_string(point)
         item = tracker.open_item(point) if compiled.is_easy else None
-        groups = compiled.groups.of(self._inner.state, item, in_string=in_string)
         if item is None:
-            return self._refused_of((*groups.staying, *groups.ending))
+            in_string = tracker.in_string(point)
+            if not compiled.is_easy or tracker.is_watching(point):
+                return self._refused_of(compiled.groups.of(self._inner.state, None, in_string=in_string).every)
+            ids: NDArray[np.int64] = tokens.reopening if in_string else tokens.opening
+            return [token for token in masks.chosen(allowed, ids) if not self.allows(token)]
+        groups = compiled.groups.of(self._inner.state, item, in_string=item.in_string)
+        count = tracker.count(point)
+        if groups.only_room and groups.room.values > count and not groups.room.is_number:
+            return []
+        open_items = OpenItems(tracker, point)
         refused: list[int] = []
-        has_room = self._has_room(groups.room, point, groups.longest)
-        # A string or a number differs from others like it by its end alone, which is looked at below.
-        differs = (not has_room or bool(item.depth and groups.ending)) and self._differs(item)
-        if not (has_room or differs):
-            crowded = [group for group in groups.staying if not self._has_room(group.room, point, group.longest)]
-            refused += self._refused_of(crowded)
-        if groups.ending:
-            string = tracker.open_string(point) if groups.ends_strings else None
-            refused += self._refused_ends(groups.going_on if differs else groups.ending, string, differs=differs)
-        return refused
-
-    def _refused_ends(self, groups: Iterable[TokenGroup], string: OpenString | None, *, differs: bool) -> list[int]:
-        """Of tokens that might end the open item. string: the open one. differs: the item differs from those before it
-        already."""
-        tracker, point = self._compiled.tracker, self._held[-1].point
-        more = tracker.count(point) + 1
-        refused: list[int] = []
-        repeated: dict[bytes, bool] = {}  # by what a token adds to the open item
-        for group in groups:
-            equal: list[int] | None = None
-            if group.ends_with is not None and group.following.values > more:
-                equal = [] if differs else self._repeating(group, group.ends_with, string, repeated)
-            if equal is None:
-                refused += self._refused_of((group,))
+        doubtful = [*groups.unknown]
+        number = b""
+        if groups.room.is_number:
+            number = tracker.open_number(point) if item.levels[0] else open_items.at(0)[0]
+        if _is_full(groups.room, count, number, groups.longest):
+            doubtful += [group for group in groups.roomy if _is_full(group.room, count, number, group.longest)]
+        if groups.settling and not open_items.are_plainly_new(groups.settled):
+            for ends, settled, some in groups.settling:
+                if not open_items.are_new(ends, settled):
+                    for group in some:
+                        if compiled.groups.is_forced(group):
+                            refused += group.ids.tolist()
+                        else:
+                            doubtful.append(group)
+        differs = (groups.ends_containers or bool(groups.if_differs)) and self._differs(item)
+        for end, closing in groups.ends:
+            if not (differs and end.is_container) and open_items.repeats(end):
+                refused += closing
+        if groups.string_ends:
+            begun, seen = open_items.at(0)
+            if ESCAPE in begun:
+                doubtful += groups.string_ends
             else:
-                refused += [t for t in equal if not isinstance(self._after(t, group.state), TrackedPosition)]
-        return refused
-
-    def _repeating(
-        self, group: TokenGroup, ends_with: bytes, string: OpenString | None, repeated: dict[bytes, bool]
-    ) -> list[int] | None:
-        """Those of the tokens after which the open item may equal an earlier one; None where that is not known. string:
-        the open one. repeated: what is known of other groups, by what a token adds to the item."""
-        if group.tail is not None:
-            if string is None or not string.is_plain:
-                return None
-            known, begun = self._compiled.tokens.ids, len(string.begun)
-            equal = [token for rival in string.rivals for token in known.get(rival[begun:] + group.tail, ())]
-            return [token for token in equal if token in group.ids]
-        if ends_with not in repeated:
-            repeated[ends_with] = self._compiled.tracker.repeats(self._held[-1].point, ends_with)
-        return group.ids.tolist() if repeated[ends_with] else []
+                for head in compiled.repeated.heads(begun, seen):
+                    for group in groups.string_ends:
+                        refused += tokens.ids.get(head + (group.tail or b""), ())
+        if not differs:
+            doubtful += groups.if_differs
+        if doubtful and (differs or self._differs(item)):
+            doubtful = [group for group in doubtful if group.may_go_on]
+        return refused + self._refused_of(doubtful) if doubtful else refused
 
     def _refused_of(self, groups: Iterable[TokenGroup]) -> list[int]:
         """Of tokens of which each is looked at, but for those that only make an open string longer."""
@@ -272,6 +255,8 @@ class ItemsMatcher(WrappingMatcher[CompiledUniqueItems, AutomatonMatcher]):
         for place, token in enumerate(ids):
             after = self._after(int(token), state)
             if isinstance(after, TrackedPosition):
+                if place + 1 == len(ids):
+                    return refused
                 risky = np.intersect1d(np.array(self._risky(tail, after.way or b""), dtype=np.int32), ids[place + 1 :])
                 return refused + [
                     other for other in risky.tolist() if not isinstance(self._after(other, state), TrackedPosition)
@@ -404,6 +389,14 @@ class ItemsMatcher(WrappingMatcher[CompiledUniqueItems, AutomatonMatcher]):
             return completion
         fixed = self._fix_completion()
         return fixed if fixed is not None and len(fixed) <= most else None
+
+
+def _is_full(room: ItemRoom, count: int, number: bytes, more: int) -> bool:
+    """Whether the open items may not become more than what is remembered, `count` items. number: the open one. more:
+    bytes that a token adds first."""
+    if room.values <= count:
+        return True
+    return room.is_number and (len(number) + more > MOST_DIGITS or b"e" in number or b"E" in number)
 
 
 def _not_told(what: str) -> LimitExceeded:

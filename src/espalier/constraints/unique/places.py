@@ -81,9 +81,10 @@ class SeveralTrackers:
         pair = self._watching(point)
         return None if pair is None else pair[0].open_item(pair[1])
 
-    def repeats(self, point: Hashable, rest: bytes) -> bool:
+    def begun_item(self, point: Hashable, level: int) -> tuple[bytes, tuple[frozenset[Hashable], ...]]:
         pair = self._watching(point)
-        return pair is not None and pair[0].repeats(pair[1], rest)
+        assert pair is not None, "no item is open"
+        return pair[0].begun_item(pair[1], level)
 
     def differs(self, point: Hashable) -> bool:
         return all(tracker.differs(own) for tracker, own in self._pairs(point))

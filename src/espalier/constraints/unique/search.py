@@ -18,7 +18,7 @@ from typing import NamedTuple, TypeAlias
 
 from espalier.automata.ends.closing import Ends
 from espalier.automata.masks.machine import Machine, State
-from espalier.constraints.unique.tracker import BLANK
+from espalier.constraints.unique.values import BLANK
 from espalier.constraints.watching import RepeatedItem, Tracker
 from espalier.errors import LimitExceeded
 from espalier.time_limit import check as check_time

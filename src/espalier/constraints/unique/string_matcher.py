@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from espalier.automata.masks.machine import State, missing_error
 from espalier.automata.reasons.blame import Blame
@@ -25,6 +24,8 @@ from espalier.tokens.mask import Mask
 from espalier.tokens.trie import TokenTrie
 from espalier.tokens.vocab import Vocab
 
+MOST_STATES = 10_000
+"""States of an automaton of which it is known which tokens with several quotes it allows."""
 REPAIRS = 8
 """How many letters are tried as the first one added to a completion that would repeat a string."""
 
@@ -55,6 +56,8 @@ class QuoteTokens:
         self.several = np.array([token for token, n in counts.items() if n >= 2], dtype=np.int64)
         self.many = np.array([token for token, n in counts.items() if n >= 3], dtype=np.int64)
         self.arrays = np.array(arrays, dtype=np.int64)
+        #: The bytes of the longest of `closing`.
+        self.longest = max(map(len, self.closing), default=0)
         used = set(b"".join(vocab.tokens))
         self.lacking = bytes(byte for byte in vocab.missing_bytes() if byte in used)
         """Bytes that occur in tokens but have no token of their own: a string with one might not be continued."""
@@ -75,6 +78,18 @@ class CompiledUniqueStrings(CompiledWrapper):
         self.inner = inner
         self.quotes = quotes
         self.tracker = UniqueTracker(spots)
+        self._several: dict[tuple[str, State], list[int]] = {}
+
+    def several(self, which: str, state: State, allowed: Mask) -> list[int]:
+        """Those of the tokens in `QuoteTokens.arrays`, `many` or `several` that the automaton allows in a state.
+        allowed: its mask there."""
+        known = self._several
+        ids = known.get((which, state))
+        if ids is None:
+            if len(known) >= MOST_STATES:
+                known = self._several = {}
+            ids = known[which, state] = masks.chosen(allowed, getattr(self.quotes, which))
+        return ids
 
     def matcher(self, *, before: str = "") -> UniqueMatcher:
         return UniqueMatcher(self, self.inner.matcher(before=before), [self.tracker.start])
@@ -104,18 +119,20 @@ class UniqueMatcher(WrappingMatcher[CompiledUniqueStrings, AutomatonMatcher]):
     def _repeating(self, allowed: Mask) -> list[int]:
         """The tokens that would close a string which its array already holds; some of them may not be allowed
         anyway."""
-        quotes, point = self._compiled.quotes, self._points[-1]
+        compiled, point = self._compiled, self._points[-1]
+        quotes = compiled.quotes
         repeating: list[int] = []
-        several: NDArray[np.int64] = quotes.arrays
+        several = "arrays"
         if point.mode == ITEM:
+            offset = point.offset
+            longest = offset + quotes.longest
             for rival in point.rivals or ():
-                repeating += quotes.closing.get(rival[point.offset :], ())
-            several = quotes.many
+                if len(rival) <= longest:
+                    repeating += quotes.closing.get(rival[offset:], ())
+            several = "many"
         elif point.frame is not None and point.frame.unique:
-            several = quotes.several
-        if several.size:
-            bits = allowed[several >> 5].view(np.uint32) >> (several & 31).astype(np.uint32) & np.uint32(1)
-            repeating += [token for token in several[bits != 0].tolist() if self._clash(token)]
+            several = "several"
+        repeating += [token for token in compiled.several(several, self._inner.state, allowed) if self._clash(token)]
         return repeating
 
     def _after(self, token: int) -> StringPosition | RepeatedString:

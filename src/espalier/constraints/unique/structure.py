@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Hashable, Mapping, Sequence
 from enum import IntFlag
 
 import numpy as np
 from numpy.typing import NDArray
 
+from espalier.constraints.unique.values import Seen
 from espalier.tokens.trie import TokenTrie
 from espalier.tokens.vocab import Vocab
 
@@ -17,6 +19,9 @@ CLOSERS = re.compile(rb"[\]} \t\r\n]*")
 BEFORE = (b"", b'"', b'"\\')
 """What stands before a token outside a string, inside, and inside after a backslash."""
 MARKED = re.compile(rb'[]},"[]|[0-9.][eE]|^[eE]')
+QUOTE = ord('"')
+MOST_STRINGS = 100_000
+"""So many items are kept with the beginnings of them."""
 EXPONENT = re.compile(rb"(?:[0-9.]|^)[eE]")
 
 
@@ -31,6 +36,8 @@ class StructuralTokens:
         self.tail = np.zeros(vocab.width, dtype=np.int32)
         #: `(3, V) int8`: the marks of each token where it comes after each of BEFORE.
         self.marks = np.zeros((len(BEFORE), vocab.width), dtype=np.int8)
+        #: What stands before the quotation marks with which tokens end a string, where no escape does.
+        self.heads: set[bytes] = set()
         numbers = {b"": 0}
         opening, reopening = [], []
         self.ids: dict[bytes, list[int]] = {}
@@ -42,11 +49,14 @@ class StructuralTokens:
                 self.marks[:, token] = [_marks_of(before, data) for before in BEFORE]
             head, mark, rest = data.partition(b'"')
             is_escaped = mark and b"\\" in head
+            if mark and not is_escaped:
+                self.heads.add(head)
             self.tail[token] = -1 if is_escaped else numbers.setdefault(mark + rest, len(numbers))
             if b"[" in data or b"{" in data:
                 opening.append(token)
                 if b"[" in rest or b"{" in rest:
                     reopening.append(token)
+        self.longest_head = max(map(len, self.heads), default=0)
         #: The distinct tails, the first one empty.
         self.tails = tuple(numbers)
         #: The ids of tokens with a `[` or a `{`.
@@ -58,6 +68,43 @@ class StructuralTokens:
         """Whether each token does one of the marked things. is_escaped: after a backslash in a string."""
         either: NDArray[np.bool_] = self.marks[in_string + is_escaped, ids] & int(marks) != 0
         return either
+
+
+class RepeatedStrings:
+    """The tokens that end an open string by which it equals an item before. Thread-safe: what is kept is only added."""
+
+    def __init__(self, tokens: StructuralTokens) -> None:
+        self._tokens = tokens
+        self._known: dict[frozenset[Hashable], Mapping[bytes, Sequence[bytes]]] = {}
+        self._size = 0
+
+    def heads(self, begun: bytes, seen: Seen) -> list[bytes]:
+        """What a token may begin with that ends the string then. begun: what is written of it, with its first quotation
+        mark and no escape. seen: the keys of the items before it."""
+        known = self._known
+        heads: list[bytes] = []
+        for some in seen:
+            begins = known.get(some)
+            if begins is None:
+                begins = self._add(some)
+            if begun in begins:
+                heads += begins[begun]
+        return heads
+
+    def _add(self, some: frozenset[Hashable]) -> Mapping[bytes, Sequence[bytes]]:
+        """The beginnings of strings that one token may end, with what it begins with."""
+        begins: dict[bytes, list[bytes]] = {}
+        heads, longest = self._tokens.heads, self._tokens.longest_head
+        for key in some:
+            if isinstance(key, bytes) and key[0] == QUOTE:
+                for end in range(len(key) - 1, max(0, len(key) - 2 - longest), -1):
+                    if key[end:-1] in heads:
+                        begins.setdefault(key[:end], []).append(key[end:-1])
+        self._size += len(some)
+        if self._size > MOST_STRINGS:
+            self._known, self._size = {}, len(some)
+        self._known[some] = begins
+        return begins
 
 
 class Marks(IntFlag):

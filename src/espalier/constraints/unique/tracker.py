@@ -11,9 +11,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Hashable, Sequence
 from typing import NamedTuple, TypeAlias
 
-from espalier.constraints.unique.earlier import EarlierItems, differs_from_all, parts_of
+from espalier.constraints.unique.earlier import NO_ITEMS, EarlierItems, differs_from_all, with_item
 from espalier.constraints.unique.spots import Spots, is_nested
-from espalier.constraints.unique.values import keys
+from espalier.constraints.unique.values import BLANK, Seen, added, keys
 from espalier.constraints.watching import OpenItem, OpenString, RepeatedItem
 
 OUTSIDE, KEY, STRING = range(3)
@@ -23,10 +23,6 @@ OPENS = b"[{"
 STRUCTURE = re.compile(rb'["\[\]{},:]')
 MARK = re.compile(rb'["\\]')
 NUMBER_END = re.compile(rb"[-+.0-9eE]*\Z")
-BLANK = b" \t\r\n"
-
-Some: TypeAlias = tuple[frozenset[Hashable], ...]
-"""A persistent set in parts of falling size: adding to it merges only the small parts, and old versions stay valid."""
 Chunks: TypeAlias = "tuple[Chunks, bytes] | None"
 """The parts of a text as a linked list, the last part first."""
 
@@ -45,17 +41,22 @@ class ItemFrame(NamedTuple):
     place: int = 0
     begin: int = 0
     done: bool = False
-    seen: Some = ()
+    seen: Seen = ()
     items: int = 0
     named: bool = False
-    #: Its remembered items, the last one first.
-    earlier: EarlierItems = None
+    #: Its remembered items by their parts.
+    earlier: EarlierItems = NO_ITEMS
+    #: Of what is directly inside, as of an `OpenItem`.
+    levels: tuple[int, ...] = ()
+    #: How many items are remembered in the containers around.
+    around: int = 0
 
 
 class ItemPosition(NamedTuple):
     """A position in a text. value: the spot of the next member's value. in_value: after a member's colon. escaped:
     after a backslash. text: what is recorded, from where the outermost watched array opens, or the open name outside of
-    one; size: its bytes. string: where the open string begins in it. strings: all strings in it, without quotes."""
+    one; size: its bytes. string: where the open string begins in it. strings: all strings in it, without quotes.
+    has_escapes: some of them are written with escapes."""
 
     frame: ItemFrame | None = None
     mode: int = OUTSIDE
@@ -65,7 +66,8 @@ class ItemPosition(NamedTuple):
     text: Chunks = None
     size: int = 0
     string: int = 0
-    strings: Some = ()
+    strings: tuple[frozenset[bytes], ...] = ()
+    has_escapes: bool = False
     closed: bool = False
 
 
@@ -100,26 +102,26 @@ class DocumentTracker:
         if point.mode == OUTSIDE or point.frame is None or not point.frame.watched:
             return None
         begun = cut(point.text, point.size, point.string)
-        strings = [text for some in point.strings for text in some if isinstance(text, bytes)]
-        rivals = frozenset([text for text in strings if text.startswith(begun)])
-        return OpenString(begun, rivals, is_plain=not (point.escaped or ESCAPE in begun or ESCAPE in b"".join(strings)))
+        rivals = [text for some in point.strings for text in some if text.startswith(begun)]
+        return OpenString(begun, frozenset(rivals), is_plain=not (point.has_escapes or ESCAPE in begun))
 
     def open_item(self, point: Hashable) -> OpenItem | None:
         assert isinstance(point, ItemPosition)
-        frame, depth = point.frame, 0
-        while frame is not None and not frame.unique:
-            frame, depth = frame.parent, depth + 1
-        if frame is None or self._names_differ:
+        frame = point.frame
+        if frame is None or not frame.levels or self._names_differ:
             return None
-        return OpenItem(frame.begin, depth, point.mode != OUTSIDE, point.escaped)
+        while frame.parent is not None and not frame.unique:
+            frame = frame.parent
+        return OpenItem(frame.begin, point.frame.levels, point.mode != OUTSIDE, point.escaped)  # type: ignore[union-attr]
 
-    def repeats(self, point: Hashable, rest: bytes) -> bool:
+    def begun_item(self, point: Hashable, level: int) -> tuple[bytes, Seen]:
         assert isinstance(point, ItemPosition)
         frame = point.frame
-        if frame is None or not frame.unique or frame.done:
-            return False
-        item = (cut(point.text, point.size, frame.begin) + rest).strip(BLANK)
-        return bool(item) and any(key in some for key in keys(item) for some in frame.seen)
+        while frame is not None and (level or not frame.unique):
+            level -= frame.unique
+            frame = frame.parent
+        assert frame is not None, "`open_item` has no such level"
+        return b"" if frame.done else cut(point.text, point.size, frame.begin).lstrip(BLANK), frame.seen
 
     def differs(self, point: Hashable) -> bool:
         assert isinstance(point, ItemPosition)
@@ -165,7 +167,7 @@ class DocumentTracker:
         """The point after the data from offset `at` on, and the offset where it stopped: behind the bracket that closes
         the document, or the end. A repeated item instead of a point."""
         spots = self.spots
-        frame, mode, value, in_value, escaped, text, size, string, strings, _ = point
+        frame, mode, value, in_value, escaped, text, size, string, strings, has_escapes, _ = point
         records = (frame is not None and frame.watched) or mode == KEY
         since, end = at, len(data)  # what is recorded of the data begins at `since`
         closed = False
@@ -183,10 +185,8 @@ class DocumentTracker:
             item_keys = keys(item)
             if any(key in some for key in item_keys for some in frame.seen):
                 return RepeatedItem(item, offset, spots[frame.spot].pointer, items=_count(frame))
-            seen = frame.seen
-            for key in item_keys:
-                seen = _add(seen, key)
-            frame = frame._replace(seen=seen, done=True, items=frame.items + 1, earlier=(frame.earlier, parts_of(item)))
+            seen = added(frame.seen, frozenset(item_keys))
+            frame = frame._replace(seen=seen, done=True, items=frame.items + 1, earlier=with_item(frame.earlier, item))
             return None
 
         while at < end and not closed:
@@ -204,9 +204,11 @@ class DocumentTracker:
                     if frame.named:
                         if any(name in some for some in frame.seen):
                             return RepeatedItem(name, at - 1, spot.pointer, is_name=True, items=_count(frame)), at
-                        frame = frame._replace(seen=_add(frame.seen, name), items=frame.items + 1)
+                        frame = frame._replace(seen=added(frame.seen, frozenset((name,))), items=frame.items + 1)
                 if frame is not None and frame.watched:
-                    strings = _add(strings, recorded(string, at - 1))
+                    text_of_string = recorded(string, at - 1)
+                    strings = added(strings, frozenset((text_of_string,)))
+                    has_escapes = has_escapes or ESCAPE in text_of_string
                     if frame.unique and (clash := remember(recorded(frame.begin, at).strip(BLANK), at - 1)):
                         return clash, at
                 elif mode == KEY:
@@ -243,7 +245,18 @@ class DocumentTracker:
                 watched = unique or named or (frame is not None and frame.watched)
                 if watched and not records:
                     text, size, since, records = None, 0, at - 1, True
-                frame = ItemFrame(frame, value, is_array, unique, watched, begin=size + at - since, named=named)
+                levels = () if frame is None else tuple([depth + 1 for depth in frame.levels])
+                frame = ItemFrame(
+                    frame,
+                    value,
+                    is_array,
+                    unique,
+                    watched,
+                    begin=size + at - since,
+                    named=named,
+                    levels=(0, *levels) if unique else levels,
+                    around=_count(frame),
+                )
                 in_value = False
             elif frame is not None:
                 last = recorded(frame.begin, at - 1).strip(BLANK) if frame.unique and not frame.done else b""
@@ -255,10 +268,10 @@ class DocumentTracker:
                 elif frame.unique and (clash := remember(recorded(frame.begin, at).strip(BLANK), at - 1)):
                     return clash, at
                 if was_watched and (frame is None or not frame.watched):
-                    text, size, strings, records = None, 0, (), False
+                    text, size, strings, has_escapes, records = None, 0, (), False, False
         if records and at > since:
             text, size = (text, data[since:at]), size + at - since
-        return ItemPosition(frame, mode, value, in_value, escaped, text, size, string, strings, closed), at
+        return ItemPosition(frame, mode, value, in_value, escaped, text, size, string, strings, has_escapes, closed), at
 
 
 class InnerDocuments(ABC):
@@ -288,9 +301,10 @@ class InnerDocuments(ABC):
         inner = self.open_document(point)
         return None if inner is None else inner[0].open_item(inner[1])
 
-    def repeats(self, point: Hashable, rest: bytes) -> bool:
+    def begun_item(self, point: Hashable, level: int) -> tuple[bytes, Seen]:
         inner = self.open_document(point)
-        return inner is not None and inner[0].repeats(inner[1], rest)
+        assert inner is not None, "no item is open"
+        return inner[0].begun_item(inner[1], level)
 
     def differs(self, point: Hashable) -> bool:
         inner = self.open_document(point)
@@ -334,16 +348,4 @@ def cut(text: Chunks, size: int, begin: int) -> bytes:
 
 def _count(frame: ItemFrame | None) -> int:
     """The items that are remembered in a container and those around it."""
-    count = 0
-    while frame is not None:
-        count += frame.items
-        frame = frame.parent
-    return count
-
-
-def _add(some: Some, item: Hashable) -> Some:
-    new = frozenset((item,))
-    while some and len(some[-1]) <= len(new):
-        new |= some[-1]
-        some = some[:-1]
-    return (*some, new)
+    return 0 if frame is None else frame.around + frame.items
