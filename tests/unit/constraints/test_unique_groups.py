@@ -173,9 +173,15 @@ def test_a_token_is_known_by_what_follows_its_first_quotation_mark() -> None:
     assert tail(b'\\\\"]') is None
     assert tokens.ids[b"],"] == [vocab.tokens.index(b"],")]
     assert b"" not in tokens.ids
-    opening = {data for data in vocab.tokens if b"[" in data or b"{" in data}
-    assert {vocab.tokens[token] for token in tokens.opening.tolist()} == opening
-    assert {vocab.tokens[token] for token in tokens.reopening.tolist()} == {b'", [', b'": [1]', b'"]["'}
+
+
+def test_tokens_that_begin_a_second_item_of_what_they_open_are_known() -> None:
+    several = [b"[1,", b'{"a":1,', b'":[1,', b'"[,"', b"[],["]
+    others = [b"[", b'", [', b'":[1]', b",[", b"{", b'["a"', b'x,"', b',{"']
+    vocab = Vocab.from_tokens([*(bytes((byte,)) for byte in range(256)), *several, *others, b""], eos_ids=[269])
+    tokens = Compiler(vocab).part(StructuralTokens)
+    assert {vocab.tokens[token] for token in tokens.opening.tolist()} == set(several)
+    assert {vocab.tokens[token] for token in tokens.reopening.tolist()} == {b'":[1,', b'"[,"'}
 
 
 def test_tokens_that_close_strings_are_known_by_what_stands_before_their_quotation_marks() -> None:

@@ -16,7 +16,7 @@ QUOTE, COMMA, ESCAPE, OPENS_ARRAY = b'",\\['
 OPENS, CLOSES = b"[{", b"]}"
 
 
-class ItemEnd(NamedTuple):
+class EndedItem(NamedTuple):
     """An item that ends. level: of its array among the open ones with unique items, the innermost first."""
 
     level: int
@@ -31,20 +31,19 @@ class ItemsAfter(NamedTuple):
     """What some bytes do. ends: the items that they end. open: the innermost open item after them; None where none is,
     as far as a comma or the end of the outermost array may come."""
 
-    ends: tuple[ItemEnd, ...]
+    ends: tuple[EndedItem, ...]
     open: OpenItem | None
 
 
 class OpenItems:
     """The open items at one position, by level. Each is asked for once."""
 
-    __slots__ = ("_items", "_point", "_repeats", "_tracker")
+    __slots__ = ("_items", "_point", "_tracker")
 
     def __init__(self, tracker: Tracker, point: Hashable) -> None:
         """Where `tracker.open_item` knows of one."""
         self._tracker, self._point = tracker, point
         self._items: dict[int, tuple[bytes, Seen]] = {}
-        self._repeats: dict[ItemEnd, bool] = {}
 
     def at(self, level: int) -> tuple[bytes, Seen]:
         """What is written of one, and the keys of those before it."""
@@ -53,15 +52,12 @@ class OpenItems:
             item = self._items[level] = self._tracker.begun_item(self._point, level)
         return item
 
-    def repeats(self, end: ItemEnd) -> bool:
+    def repeats(self, end: EndedItem) -> bool:
         """Whether an item that ends so equals one before it."""
-        repeats = self._repeats.get(end)
-        if repeats is None:
-            begun, seen = self.at(end.level)
-            repeats = self._repeats[end] = is_among(begun + end.text if end.is_begun else end.text, seen)
-        return repeats
+        begun, seen = self.at(end.level)
+        return is_among(begun + end.text if end.is_begun else end.text, seen)
 
-    def are_new(self, ends: Sequence[ItemEnd], settled: Sequence[ItemEnd]) -> bool:
+    def are_new(self, ends: Sequence[EndedItem], settled: Sequence[EndedItem]) -> bool:
         """Whether items that end all differ from those before them, from one another, and from those of `ends` before
         them in their array."""
         if any(map(self.repeats, settled)):
@@ -96,13 +92,13 @@ def items_after(data: bytes, levels: tuple[int, ...], *, in_string: bool, is_nes
     level, depth = 0, levels[0]  # of the open item, and of its brackets
     begin, is_begun, is_whole = 0, True, False  # where it begins, or that it is open already; and that it has ended
     inside, is_escaped, is_closed, in_new_array = in_string, False, False, False
-    ends: list[ItemEnd] = []
+    ends: list[EndedItem] = []
 
     def end(stop: int, *, is_container: bool = False) -> None:
         nonlocal is_whole
         text = data[begin:stop] if is_begun and in_string else data[begin:stop].strip(BLANK)
         if text or is_begun:
-            ends.append(ItemEnd(level, text, is_begun, is_container))
+            ends.append(EndedItem(level, text, is_begun, is_container))
         is_whole = True
 
     for at, byte in enumerate(data):

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from espalier.automata.masks.machine import Landings, Machine, State
-from espalier.constraints.unique.endings import ItemEnd, items_after
+from espalier.constraints.unique.endings import EndedItem, items_after
 from espalier.constraints.unique.room import ENDLESS, MOST_DIGITS, ItemRoom, find_room
 from espalier.constraints.unique.structure import Marks, StructuralTokens
 from espalier.constraints.unique.tracker import ESCAPE, OPENS, QUOTE
@@ -34,7 +34,7 @@ NO_POWER = re.compile(rb"\A[eE][-+]?0+\Z")
 EXPONENT = re.compile(rb"[eE]")
 ITEM_ENDS, NO_SCALAR = b",]", b'"[{}'
 ENDS, BLANKS = (sum(1 << byte for byte in some) for some in (ITEM_ENDS, BLANK))
-STRING_END = (ItemEnd(0, b'"', is_begun=True),)
+STRING_END = (EndedItem(0, b'"', is_begun=True),)
 MOST_DEPTH = 3
 """Room is looked for as if no more brackets of an item were open: deeper, a completion goes through enough of it."""
 MAX_ROOMS = 20_000
@@ -50,13 +50,13 @@ class TokenGroup(NamedTuple):
     #: Each might begin another item.
     may_go_on: bool
     #: The items that each ends, None where that is not known: of those that make a string longer, what they share.
-    ends: tuple[ItemEnd, ...] | None
+    ends: tuple[EndedItem, ...] | None
     #: What the items that are open after each may become; nothing where that is not known.
     room: ItemRoom = ItemRoom()
     #: The bytes of the longest.
     longest: int = 0
     #: The items that the completion of fewest bytes after each ends beside `ends`; None where that is not known.
-    settled: tuple[ItemEnd, ...] | None = None
+    settled: tuple[EndedItem, ...] | None = None
 
     @property
     def ends_string(self) -> bool:
@@ -76,7 +76,7 @@ class StateGroups(NamedTuple):
     #: They end no item, and what the open items may become is known by its room.
     only_room: bool
     #: The ids of those that end an item and make no string longer, by the item.
-    ends: tuple[tuple[ItemEnd, tuple[int, ...]], ...]
+    ends: tuple[tuple[EndedItem, tuple[int, ...]], ...]
     #: Some of these are containers.
     ends_containers: bool
     #: Those that end an item by ending the open string.
@@ -85,7 +85,7 @@ class StateGroups(NamedTuple):
     if_differs: tuple[TokenGroup, ...]
     #: Those after which the open items may become nothing that is sure to differ, but for what they are in the shortest
     #: completion: by `ends` and `settled`.
-    settling: tuple[tuple[tuple[ItemEnd, ...], tuple[ItemEnd, ...], tuple[TokenGroup, ...]], ...]
+    settling: tuple[tuple[tuple[EndedItem, ...], tuple[EndedItem, ...], tuple[TokenGroup, ...]], ...]
     #: The plain texts of all of these where the open item has not begun, and where it has; None where some have others.
     settled: tuple[frozenset[bytes] | None, frozenset[bytes] | None]
     #: The others but for `unknown`; what the open items may become after each of them, at least, and the bytes of the
@@ -95,15 +95,18 @@ class StateGroups(NamedTuple):
     longest: int
     #: Those of which nothing is known.
     unknown: tuple[TokenGroup, ...]
+    #: What still matters where the open items differ from all before them: the items after these.
+    going_on: StateGroups | None
 
 
-def _by_deed(groups: tuple[TokenGroup, ...]) -> StateGroups:
+def _by_deed(groups: tuple[TokenGroup, ...], *, differs: bool = False) -> StateGroups:
+    """differs: what the tokens end is known to differ."""
     unknown = tuple(group for group in groups if group.ends is None)
     roomy = tuple(group for group in groups if group.ends is not None and (group.room.values or group.settled is None))
-    ends: dict[ItemEnd, tuple[int, ...]] = {}
-    settling: dict[tuple[tuple[ItemEnd, ...], tuple[ItemEnd, ...]], tuple[TokenGroup, ...]] = {}
+    ends: dict[EndedItem, tuple[int, ...]] = {}
+    settling: dict[tuple[tuple[EndedItem, ...], tuple[EndedItem, ...]], tuple[TokenGroup, ...]] = {}
     for group in groups:
-        if group.tail is None:
+        if group.tail is None and not differs:
             for end in group.ends or ():
                 ends[end] = (*ends.get(end, ()), *group.ids.tolist())
         if group.ends is not None and group.settled is not None and not group.room.values:
@@ -111,11 +114,11 @@ def _by_deed(groups: tuple[TokenGroup, ...]) -> StateGroups:
             settling[known] = (*settling.get(known, ()), group)
     return StateGroups(
         every=groups,
-        only_room=len(roomy) == len(groups) and not any(group.ends for group in groups),
+        only_room=len(roomy) == len(groups) and (differs or not any(group.ends for group in groups)),
         ends=tuple(ends.items()),
         ends_containers=any(end.is_container for end in ends),
-        string_ends=tuple(group for group in groups if group.ends_string),
-        if_differs=tuple(group for group in groups if group.ends_containers),
+        string_ends=tuple(group for group in groups if group.ends_string and not differs),
+        if_differs=tuple(group for group in groups if group.ends_containers and not differs),
         settling=tuple((ends, settled, some) for (ends, settled), some in settling.items()),
         settled=(_plain_texts(settling, is_begun=False), _plain_texts(settling, is_begun=True)),
         roomy=roomy,
@@ -125,11 +128,12 @@ def _by_deed(groups: tuple[TokenGroup, ...]) -> StateGroups:
         ),
         longest=max((group.longest for group in roomy), default=0),
         unknown=unknown,
+        going_on=None if differs else _by_deed(tuple(group for group in groups if group.may_go_on), differs=True),
     )
 
 
 def _plain_texts(
-    settling: Iterable[tuple[tuple[ItemEnd, ...], tuple[ItemEnd, ...]]], *, is_begun: bool
+    settling: Iterable[tuple[tuple[EndedItem, ...], tuple[EndedItem, ...]]], *, is_begun: bool
 ) -> frozenset[bytes] | None:
     """The texts of items that end so where the open item of the innermost array has begun, or has not; None where they
     are not one plain text each."""
@@ -206,8 +210,8 @@ class TokenGroups:
                         )
                 elif item is not None and (may_end or (not group.room.values and ids.size <= MOST_SETTLED)):
                     for token in ids.tolist():
-                        one = group._replace(ids=np.array([token], dtype=np.int32))
-                        yield self._with_ends(one, self._text_of(token), item, in_string=False)
+                        alone = group._replace(ids=np.array([token], dtype=np.int32))
+                        yield self._with_ends(alone, self._text_of(token), item, in_string=False)
                 else:
                     yield group
 
@@ -314,7 +318,7 @@ class TokenGroups:
         return room
 
 
-def _may_differ(ends: Sequence[ItemEnd]) -> bool:
+def _may_differ(ends: Sequence[EndedItem]) -> bool:
     """Whether so few items end that it is asked whether they differ, and those that are known do."""
     whole = [end for end in ends if not end.is_begun]
     return len(ends) <= MOST_ENDS and not any(

@@ -24,6 +24,7 @@ from espalier.constraints.unique.room import MOST_DIGITS, ItemRoom
 from espalier.constraints.unique.search import MOST_TRIES, TRIES, CompletionSearch, GaveUp
 from espalier.constraints.unique.structure import RepeatedStrings, StructuralTokens
 from espalier.constraints.unique.tracker import ESCAPE
+from espalier.constraints.unique.values import Seen
 from espalier.constraints.watching import OpenItem, RepeatedItem, Tracker
 from espalier.errors import LimitExceeded, NotAvailable, SchemaError, TokenRefused
 from espalier.tokens import mask as masks
@@ -188,45 +189,50 @@ class ItemsMatcher(WrappingMatcher[CompiledUniqueItems, AutomatonMatcher]):
             in_string = tracker.in_string(point)
             if not compiled.is_easy or tracker.is_watching(point):
                 return self._refused_of(compiled.groups.of(self._inner.state, None, in_string=in_string).every)
-            ids: NDArray[np.int64] = tokens.reopening if in_string else tokens.opening
-            return [token for token in masks.chosen(allowed, ids) if not self.allows(token)]
+            opening = tokens.reopening if in_string else tokens.opening
+            return [token for token in masks.chosen(allowed, opening) if not self.allows(token)]
         groups = compiled.groups.of(self._inner.state, item, in_string=item.in_string)
+        if self._held[-1].differs == item.begin and groups.going_on is not None:
+            groups = groups.going_on
         count = tracker.count(point)
         if groups.only_room and groups.room.values > count and not groups.room.is_number:
             return []
-        open_items = OpenItems(tracker, point)
-        refused: list[int] = []
-        doubtful = [*groups.unknown]
+        items = OpenItems(tracker, point)
         number = b""
         if groups.room.is_number:
-            number = tracker.open_number(point) if item.levels[0] else open_items.at(0)[0]
+            number = tracker.open_number(point) if item.levels[0] else items.at(0)[0]
+        refused: list[int] = []
+        doubtful = [*groups.unknown]
         if _is_full(groups.room, count, number, groups.longest):
             doubtful += [group for group in groups.roomy if _is_full(group.room, count, number, group.longest)]
-        if groups.settling and not open_items.are_plainly_new(groups.settled):
+        if groups.settling and not items.are_plainly_new(groups.settled):
             for ends, settled, some in groups.settling:
-                if not open_items.are_new(ends, settled):
-                    for group in some:
-                        if compiled.groups.is_forced(group):
-                            refused += group.ids.tolist()
-                        else:
-                            doubtful.append(group)
+                if not items.are_new(ends, settled):
+                    forced = [group for group in some if compiled.groups.is_forced(group)]
+                    refused += [token for group in forced for token in group.ids.tolist()]
+                    doubtful += [group for group in some if group not in forced]
         differs = (groups.ends_containers or bool(groups.if_differs)) and self._differs(item)
-        for end, closing in groups.ends:
-            if not (differs and end.is_container) and open_items.repeats(end):
-                refused += closing
+        for end, ids in groups.ends:
+            if not (differs and end.is_container) and items.repeats(end):
+                refused += ids
         if groups.string_ends:
-            begun, seen = open_items.at(0)
-            if ESCAPE in begun:
-                doubtful += groups.string_ends
-            else:
-                for head in compiled.repeated.heads(begun, seen):
-                    for group in groups.string_ends:
-                        refused += tokens.ids.get(head + (group.tail or b""), ())
+            closing = self._closing(groups.string_ends, *items.at(0))
+            refused += closing or ()
+            doubtful += groups.string_ends if closing is None else ()
         if not differs:
             doubtful += groups.if_differs
         if doubtful and (differs or self._differs(item)):
             doubtful = [group for group in doubtful if group.may_go_on]
         return refused + self._refused_of(doubtful) if doubtful else refused
+
+    def _closing(self, groups: Iterable[TokenGroup], begun: bytes, seen: Seen) -> tuple[int, ...] | None:
+        """Those of the tokens that end the open string by which it equals an item before; None where that is not known.
+        begun: what is written of it. seen: the keys of those before."""
+        if ESCAPE in begun:
+            return None
+        heads = self._compiled.repeated.heads(begun, seen)
+        ids = self._compiled.tokens.ids
+        return tuple(token for head in heads for group in groups for token in ids.get(head + (group.tail or b""), ()))
 
     def _refused_of(self, groups: Iterable[TokenGroup]) -> list[int]:
         """Of tokens of which each is looked at, but for those that only make an open string longer."""

@@ -14,6 +14,7 @@ from espalier.tokens.trie import TokenTrie
 from espalier.tokens.vocab import Vocab
 
 PART = re.compile(rb'"(?:[^"\\]|\\.)*(?P<end>")?|[^"]+', re.DOTALL)
+SEVERAL = re.compile(rb"[\[{].*,", re.DOTALL)
 CLOSER = re.compile(rb"[\]}]")
 CLOSERS = re.compile(rb"[\]} \t\r\n]*")
 BEFORE = (b"", b'"', b'"\\')
@@ -52,16 +53,16 @@ class StructuralTokens:
             if mark and not is_escaped:
                 self.heads.add(head)
             self.tail[token] = -1 if is_escaped else numbers.setdefault(mark + rest, len(numbers))
-            if b"[" in data or b"{" in data:
+            if SEVERAL.search(data):
                 opening.append(token)
-                if b"[" in rest or b"{" in rest:
+                if SEVERAL.search(rest):
                     reopening.append(token)
         self.longest_head = max(map(len, self.heads), default=0)
         #: The distinct tails, the first one empty.
         self.tails = tuple(numbers)
-        #: The ids of tokens with a `[` or a `{`.
+        #: The ids of tokens that may open an array or an object and begin its second item.
         self.opening = np.array(opening, dtype=np.int64)
-        #: Of those with one after a `"`.
+        #: Of those that do it after a `"`.
         self.reopening = np.array(reopening, dtype=np.int64)
 
     def marked(self, ids: NDArray[np.int32], marks: int, *, in_string: bool, is_escaped: bool) -> NDArray[np.bool_]:

@@ -48,9 +48,9 @@ def is_among(item: bytes, seen: Seen) -> bool:
     return bool(item) and any(key in some for key in keys(item) for some in seen)
 
 
-def equal(one: bytes, other: bytes) -> bool:
+def equal(item: bytes, other: bytes) -> bool:
     """Whether two items are equal; False for nothing but blanks."""
-    return is_among(one, (frozenset(keys(other)),))
+    return is_among(item, (frozenset(keys(other)),))
 
 
 def keys(text: bytes) -> tuple[Hashable, ...]:

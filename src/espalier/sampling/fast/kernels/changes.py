@@ -12,7 +12,7 @@ from espalier.sampling.fast.codes import BIASES, DRY, DYNAMIC, FIRST, LARGE, PEN
 from espalier.sampling.fast.kernels.exponential import weight
 from espalier.tokens.mask import LARGEST
 
-# compiled with: 7b113f6f
+# compiled with: 810e4960
 
 Array: TypeAlias = Any  # numpy arrays; shapes and types are in the docstrings
 

@@ -34,7 +34,7 @@ from espalier.sampling.fast.kernels.leading import sigma_edge
 from espalier.sampling.fast.kernels.places import ranked, taken
 from espalier.tokens.mask import LARGEST
 
-# compiled with: a6f5812c
+# compiled with: 973c738f
 
 Array: TypeAlias = Any  # numpy arrays; shapes and types are in the docstrings
 

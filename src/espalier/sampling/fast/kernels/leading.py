@@ -16,7 +16,7 @@ from espalier.sampling.fast.kernels.places import at_least, ranked, taken
 from espalier.sampling.fast.kernels.sums import mass_by_bucket
 from espalier.tokens.mask import LARGEST
 
-# compiled with: 69277e3b
+# compiled with: 5a8d8638
 
 Array: TypeAlias = Any  # numpy arrays; shapes and types are in the docstrings
 

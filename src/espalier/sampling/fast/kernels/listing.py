@@ -35,7 +35,7 @@ from espalier.sampling.fast.kernels.places import best
 from espalier.sampling.fast.kernels.rows import DRAWING, THIN, show_row
 from espalier.sampling.fast.kernels.steps import sum_step
 
-# compiled with: b789357c
+# compiled with: d7895750
 
 Array: TypeAlias = Any  # numpy arrays; shapes and types are in the docstrings
 

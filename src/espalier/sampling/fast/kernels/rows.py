@@ -37,7 +37,7 @@ from espalier.sampling.fast.kernels.places import taken
 from espalier.sampling.fast.kernels.sums import find_mass
 from espalier.tokens.mask import LARGEST
 
-# compiled with: 80a734a4
+# compiled with: 0603133c
 
 Array: TypeAlias = Any  # numpy arrays; shapes and types are in the docstrings
 

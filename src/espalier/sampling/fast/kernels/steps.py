@@ -13,7 +13,7 @@ from espalier.sampling.fast.kernels.masked import is_set, ones, words_of
 from espalier.sampling.fast.kernels.sums import share_of, sum_row
 from espalier.tokens.mask import LARGEST
 
-# compiled with: 95e2baac
+# compiled with: 5be5bcb9
 
 Array: TypeAlias = Any  # numpy arrays; shapes and types are in the docstrings
 
