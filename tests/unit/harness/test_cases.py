@@ -137,6 +137,8 @@ def test_defaults_hold_where_a_case_states_nothing(tmp_path: Path) -> None:
         ({"iterations": 1.5}, "iterations is a whole number"),
         ({"timeout": 30}, "in nanoseconds"),
         ({"timeout": "soon"}, "no duration"),
+        ({"timeout": 10**400}, "more than a year"),
+        ({"timeout": f"{'9' * 400}s"}, "more than a year"),
         ({"timeout": "0.5ms"}, "at least a millisecond"),
         ({"tool_choice": "required"}, "tool_choice needs tools"),
         ({"name": "a\nb"}, "printable"),

@@ -111,6 +111,23 @@ def test_a_reference_that_leads_to_itself(schema: Any) -> None:
     assert caught.value.pointer is not None
 
 
+@pytest.mark.parametrize(
+    ("schema", "pointer"),
+    [
+        ({"$schema": "http://json-schema.o]]/draft-04/schema#"}, "/$schema"),
+        ({"$ref": "//[x"}, "/$ref"),
+        ({"properties": {"a": {"$dynamicRef": "//x]#a"}}}, "/properties/a/$dynamicRef"),
+        ({"$id": "http://a/", "$defs": {"b": {"$id": "//[b"}}}, "/$defs/b/$id"),
+    ],
+)
+def test_an_address_that_is_none_is_an_error_with_its_place(schema: Any, pointer: str) -> None:
+    with pytest.raises(SchemaError, match="is no address") as caught:
+        expand(schema)
+    assert caught.value.pointer == pointer
+    with pytest.raises(SchemaError, match="is no address"):
+        expand({}, documents={"//[x": {}})
+
+
 def test_a_reference_to_nothing_and_to_another_document() -> None:
     with pytest.raises(SchemaError, match="leads to nothing") as caught:
         expand({"properties": {"a": {"$ref": "#/$defs/b"}}, "required": ["a"]})

@@ -22,6 +22,8 @@ from espalier.sampling.presets.spec import Preset, PresetFilter
 NAME_LENGTH = 200
 MAX_ITERATIONS = 100_000
 LEAST_NANOSECONDS = 1_000_000
+MOST_TIMEOUT = 366 * 86_400
+"""Seconds."""
 """A timeout of fewer is taken for seconds that someone meant, and refused."""
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m)")
 _UNITS = {"ms": 1e-3, "s": 1.0, "m": 60.0}
@@ -227,11 +229,17 @@ def read_timeout(value: Any) -> float:
         match = _DURATION.fullmatch(value.strip())
         if match is None:
             raise InputError(f"timeout: {value!r:.40} is no duration", hint=hint, field="timeout")
-        return float(match[1]) * _UNITS[match[2]]
+        if (seconds := float(match[1]) * _UNITS[match[2]]) > MOST_TIMEOUT:
+            raise InputError(f"timeout: {value!r:.40} is more than a year", hint=hint, field="timeout")
+        return seconds
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise InputError(f"timeout: {value!r:.40} is no number of nanoseconds", hint=hint, field="timeout")
     if 0 < value < LEAST_NANOSECONDS:
         raise InputError(f"timeout: {value} is in nanoseconds, less than a millisecond", hint=hint, field="timeout")
+    if value > MOST_TIMEOUT * 1e9:
+        raise InputError(
+            f"timeout: so many nanoseconds, {value!r:.40}, are more than a year", hint=hint, field="timeout"
+        )
     return value / 1e9
 
 

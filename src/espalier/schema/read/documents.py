@@ -111,7 +111,7 @@ class SchemaStore:
     """
 
     def __init__(self, schema: Any, documents: Mapping[str, Any] | None = None) -> None:
-        self.supplied = {urldefrag(uri)[0]: document for uri, document in (documents or {}).items()}
+        self.supplied = {_parts_of(uri)[0]: document for uri, document in (documents or {}).items()}
         self.resources: dict[str, Resource] = {}
         self.keywords: set[str] = set()
         self.order = 0
@@ -146,7 +146,7 @@ class SchemaStore:
         if not isinstance(stated, str):
             raise SchemaError("`$schema` is not a string", pointer="/$schema")
         seen: set[str] = set()
-        uri = urldefrag(stated)[0]
+        uri = _parts_of(stated, "/$schema")[0]
         while uri not in DRAFTS:
             check_time()
             metaschema = self.supplied.get(uri)
@@ -157,7 +157,7 @@ class SchemaStore:
             for name, needed in (metaschema.get("$vocabulary") or {}).items():
                 if needed and not name.startswith("https://json-schema.org/draft/"):
                     raise UnsupportedError(f"the $schema {stated!r} requires the vocabulary {name!r}", field="schema")
-            uri = urldefrag(metaschema["$schema"])[0]
+            uri = _parts_of(metaschema["$schema"], "/$schema")[0]
         return DRAFTS[uri]
 
     # Indexing
@@ -186,10 +186,10 @@ class SchemaStore:
         if schema is not True and schema is not False:
             self.keywords.update(schema)
             if pointer and "$schema" in schema and resource.draft.id_keyword in schema:
-                resource = self.resource_of(schema, resource, document, self.draft_of(schema, resource.draft))
+                resource = self.resource_of(schema, pointer, resource, document, self.draft_of(schema, resource.draft))
             elif isinstance(stated := schema.get(resource.draft.id_keyword, ""), str):
                 if stated:
-                    resource = self.resource_of(schema, resource, document, resource.draft)
+                    resource = self.resource_of(schema, pointer, resource, document, resource.draft)
             elif resource.draft.id_keyword == "$id" and not (resource.draft.ref_alone and "$ref" in schema):
                 # In draft 4 an `id` that is no string is a misplaced property, which people do write.
                 at = f"{document.shown}{pointer}/{resource.draft.id_keyword}"
@@ -203,12 +203,14 @@ class SchemaStore:
             self.index_anchors(subschema, schema)
         return subschema
 
-    def resource_of(self, schema: Any, resource: Resource, document: Document, draft: SchemaDraft) -> Resource:
+    def resource_of(
+        self, schema: Any, pointer: str, resource: Resource, document: Document, draft: SchemaDraft
+    ) -> Resource:
         stated = schema.get(draft.id_keyword)
         if not isinstance(stated, str) or (draft.ref_alone and "$ref" in schema):
             return resource
-        uri, fragment = urldefrag(urljoin(resource.uri, stated))
-        if (fragment and draft.ref_alone and not urldefrag(stated)[0]) or uri == resource.uri:
+        uri, fragment = _parts_of(stated, f"{document.shown}{pointer}/{draft.id_keyword}", base=resource.uri)
+        if (fragment and draft.ref_alone and stated.startswith("#")) or uri == resource.uri:
             return resource
         new = Resource(uri, draft, document)
         self.resources.setdefault(uri, new)
@@ -221,7 +223,7 @@ class SchemaStore:
         if draft.ref_alone:
             stated = schema.get(draft.id_keyword)
             if isinstance(stated, str) and "#" in stated and "$ref" not in schema:
-                resource.anchors.setdefault(urldefrag(stated)[1], subschema)
+                resource.anchors.setdefault(stated.partition("#")[2], subschema)
             return
         if isinstance(name := schema.get("$anchor"), str):
             resource.anchors.setdefault(name, subschema)
@@ -242,7 +244,7 @@ class SchemaStore:
         if keyword in ("enum", "const"):
             check_values(value, subschema.at(keyword))
         elif keyword in ("$ref", "$dynamicRef") and value[:1] != "#":
-            uri = urldefrag(urljoin(subschema.resource.uri, value))[0]
+            uri = _parts_of(value, subschema.at(keyword), base=subschema.resource.uri)[0]
             if uri not in self.resources:
                 self.wanted.append((subschema, uri))
         inner = SCHEMAS_IN.get(keyword)
@@ -266,7 +268,7 @@ class SchemaStore:
         if reference[:1] == "#":
             uri, fragment = "", reference[1:]
         else:
-            uri, fragment = urldefrag(urljoin(subschema.resource.uri, reference))
+            uri, fragment = _parts_of(reference, subschema.at(keyword), base=subschema.resource.uri)
         resource = self.resources.get(uri) if uri else subschema.resource
         if resource is None:
             where = subschema.at(keyword)
@@ -300,6 +302,15 @@ class SchemaStore:
             known = [document.subschemas[passed].resource for passed, _ in steps if passed in document.subschemas]
             self.scan(document, schema, pointer, (known or [resource])[-1], resource.root.depth + len(steps))
         return document.subschemas[pointer]
+
+
+def _parts_of(address: str, pointer: str = "", *, base: str = "") -> tuple[str, str]:
+    """An address without its fragment, and that. base: what it is relative to. Raises SchemaError with the pointer."""
+    try:
+        uri, fragment = urldefrag(urljoin(base, address))
+    except ValueError as error:
+        raise SchemaError(f"{address!r} is no address: {error}", pointer=pointer) from error
+    return uri, fragment
 
 
 @cache
