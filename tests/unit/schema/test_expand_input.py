@@ -115,7 +115,7 @@ def test_a_reference_that_leads_to_itself(schema: Any) -> None:
     ("schema", "pointer"),
     [
         ({"$schema": "http://json-schema.o]]/draft-04/schema#"}, "/$schema"),
-        ({"$ref": "//[x"}, "/$ref"),
+        ({"$ref": "//[x#a"}, "/$ref"),
         ({"properties": {"a": {"$dynamicRef": "//x]#a"}}}, "/properties/a/$dynamicRef"),
         ({"$id": "http://a/", "$defs": {"b": {"$id": "//[b"}}}, "/$defs/b/$id"),
     ],
@@ -125,7 +125,7 @@ def test_an_address_that_is_none_is_an_error_with_its_place(schema: Any, pointer
         expand(schema)
     assert caught.value.pointer == pointer
     with pytest.raises(SchemaError, match="is no address"):
-        expand({}, documents={"//[x": {}})
+        expand({}, documents={"//[x#a": {}})
 
 
 def test_a_reference_to_nothing_and_to_another_document() -> None:
