@@ -129,7 +129,8 @@ class ItemsMatcher(WrappingMatcher[CompiledUniqueItems, AutomatonMatcher]):
             return None
         known = differs if differs == item.begin else -1
         room = compiled.groups.room(state, item)
-        if known < 0 and not _is_full(room, tracker.count(point), tracker.open_number(point), 0):
+        number = tracker.open_number(point) if room.is_number else b""
+        if known < 0 and not _is_full(room, tracker.count(point), number, 0):
             return TrackedPosition(point, None)
         if known < 0 and tracker.differs(point):
             known = item.begin
@@ -147,10 +148,13 @@ class ItemsMatcher(WrappingMatcher[CompiledUniqueItems, AutomatonMatcher]):
         return token in self._vocab.eos_ids or isinstance(self._landing(token), TrackedPosition)
 
     def advance(self, token: int) -> None:
-        if not self._inner.allows(token) or token in self._vocab.eos_ids:
+        state = None
+        if not (self.is_finished or token in self._vocab.eos_ids):
+            state = self._compiled.inner.machine.advance(self._inner.state, token)
+        if state is None:
             self._inner.advance(token)  # or it raises
             return
-        after = self._landing(token)
+        after = self._after(token, state)
         if not isinstance(after, TrackedPosition):
             shown = self._vocab.text_of(token)
             raise TokenRefused(f"token {token} ({shown!r}) is refused: {self._reason(token, after)}")

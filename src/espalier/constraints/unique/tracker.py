@@ -82,8 +82,14 @@ class DocumentTracker:
 
     def feed(self, point: Hashable, data: bytes) -> ItemPosition | RepeatedItem:
         assert isinstance(point, ItemPosition)
-        after, _ = self.scan(point, data, 0)
-        return after
+        frame, mode, value, in_value, escaped, text, size, string, strings, has_escapes, closed = point
+        if escaped or (STRUCTURE if mode == OUTSIDE else MARK).search(data):
+            after, _ = self.scan(point, data, 0)
+            return after
+        if (frame is None or not frame.watched) and mode != KEY:
+            return point
+        text, size = (text, data), size + len(data)
+        return ItemPosition(frame, mode, value, in_value, escaped, text, size, string, strings, has_escapes, closed)
 
     def is_watching(self, point: Hashable) -> bool:
         assert isinstance(point, ItemPosition)
