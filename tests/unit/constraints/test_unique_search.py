@@ -192,7 +192,27 @@ LIMITED = {
         ['["', '["","', "[null,", '["a","a'],
     ),
     "records": ({"type": "array", "items": BITS, "uniqueItems": True, "minItems": 2}, ["[", '[{"a":0,"b":0},{"a":']),
-}
+    "named records": (
+        {"type": "array", "items": {**BITS, "properties": {"a": {"type": "string"}, "b": {"enum": ["x", "y"]}}},
+         "uniqueItems": True},
+        ['[{"a":"', '[{"a":"","b":"x"},{"a":"', '[{"a":"k","b":"x"},{"a":"k","b":"',
+         '[{"a":"k","b":"x"},{"a":"l","b":"'],
+    ),
+    "anything simple": (
+        {"type": "array", "items": {"type": ["string", "integer", "boolean", "null"]}, "uniqueItems": True},
+        ["[", '["a",1,true,', '["a",1,true,n', '["a","', '["a","ab","a', "[12,0,-"],
+    ),
+    "lists of what differs": (
+        {"type": "array", "uniqueItems": True,
+         "items": {"type": "array", "items": {"type": "integer"}, "uniqueItems": True}},
+        ["[", "[[", "[[],[", "[[],[1],[1,", "[[1,2],[1,2"],
+    ),
+    "a list in an object": (
+        {"type": "object", "required": ["a", "b"], "additionalProperties": False,
+         "properties": {"a": {"type": "string"}, "b": {"type": "array", "items": FEW, "uniqueItems": True}}},
+        ["", '{"a":"x', '{"a":"","b":[', '{"a":"","b":[1,'],
+    ),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("compiler", [BYTES, PIECES], ids=["bytes", "pieces"])
@@ -206,7 +226,8 @@ def test_within_a_limit_of_tokens_what_is_left_open_can_be_closed(name: str, com
         matcher: Any = matcher_after(made, text)
         whole = matcher.shortest_completion()
         assert is_valid(json.loads(text.encode() + made.vocab.decode(whole)))
-        for most in sorted({1, 2, max(1, len(whole) - 1), len(whole), len(whole) + 2}):
+        loose = next((most for most in range(1, 200) if matcher.is_loose(most)), 1)
+        for most in sorted({1, 2, max(1, len(whole) - 1), len(whole), len(whole) + 2, loose}):
             within = matcher.within(most)
             assert within is not None or most < len(whole)
             if within is not None:

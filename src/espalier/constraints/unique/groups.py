@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from espalier.automata.masks.machine import Landings, Machine, State
 from espalier.constraints.unique.endings import EndedItem, items_after
 from espalier.constraints.unique.room import ENDLESS, MOST_DIGITS, ItemRoom, find_room
-from espalier.constraints.unique.structure import Marks, StructuralTokens
+from espalier.constraints.unique.structure import SEVERAL, Marks, StructuralTokens
 from espalier.constraints.unique.tracker import ESCAPE, OPENS, QUOTE
 from espalier.constraints.unique.values import BLANK, PLAIN, equal
 from espalier.constraints.watching import OpenItem, Tracker
@@ -166,6 +166,7 @@ class TokenGroups:
         self._size = 0
         self._rooms: dict[tuple[State, int, bool, bool], ItemRoom] = {}
         self._forced: dict[State, bool] = {}
+        self._little: dict[State, bool] = {}
 
     def of(self, state: State, item: OpenItem | None, *, in_string: bool) -> StateGroups:
         """The tokens that the automaton allows in a state. item: the open item, None where room is of no use."""
@@ -279,6 +280,16 @@ class TokenGroups:
             else:
                 depth += byte in OPENS
         return self.room(state, OpenItem(item.begin, (depth,), inside, escaped))
+
+    def opens_little(self, state: State) -> bool:
+        """Whether no array has two items in the completions of fewest bytes after the tokens of a state."""
+        little = self._little.get(state)
+        if little is None:
+            if len(self._little) >= MAX_ROOMS:
+                self._little = {}
+            ways = [self._plainest(after) for after in self._machine.landings(state).states]
+            little = self._little[state] = not any(way is None or SEVERAL.search(way) for way in ways)
+        return little
 
     def is_forced(self, group: TokenGroup) -> bool:
         """Whether an item that is a scalar is open after the tokens which can end in one way alone, as `settled`."""

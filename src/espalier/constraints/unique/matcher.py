@@ -350,38 +350,62 @@ class ItemsMatcher(WrappingMatcher[CompiledUniqueItems, AutomatonMatcher]):
 
     def is_loose(self, most: int) -> bool:
         """See `closing.Closing`, as for the next two."""
-        return self.is_finished
+        if self.is_finished:
+            return True
+        compiled, point = self._compiled, self._held[-1].point
+        longest = compiled.inner.trie.max_depth
+        if not (compiled.is_easy and self._inner.is_loose(most - longest - compiled.tracker.count(point) - 2)):
+            return False
+        item = compiled.tracker.open_item(point)
+        if item is None:
+            return not compiled.tracker.is_watching(point) and compiled.groups.opens_little(self._inner.state)
+        # The completion of fewest bytes repeats nothing, or does not with so many more letters as there are items.
+        groups = compiled.groups.of(self._inner.state, item, in_string=item.in_string)
+        items, count = OpenItems(compiled.tracker, point), compiled.tracker.count(point)
+        number = compiled.tracker.open_number(point) if groups.room.is_number else b""
+        return (
+            not groups.unknown
+            and not _is_full(groups.room, count, number, groups.longest)
+            and (
+                not groups.settling
+                or items.are_plainly_new(groups.settled)
+                or all(items.are_new(ends, settled) for ends, settled, _ in groups.settling)
+            )
+        )
 
     def closing(self, most: int) -> Mask:
-        compiled = self._compiled
+        compiled, point = self._compiled, self._held[-1].point
         mask = self._inner.closing(most) & self.mask()
         if self.is_finished:
             return mask
-        in_string = compiled.tracker.in_string(self._held[-1].point)
+        item = compiled.tracker.open_item(point) if compiled.is_easy else None
+        in_string = compiled.tracker.in_string(point)
+        allowed = masks.unpack(mask, self._vocab.width)
+        ways: dict[State, bytes | None] = {}
         out: list[int] = []
-        landings = compiled.inner.machine.landings(self._inner.state)
-        for number, state in enumerate(landings.states):
-            ids = [token for token in landings.ids[landings.which == number].tolist() if masks.test(mask, token)]
-            way = compiled.inner.ends.within(state, most - 1)
-            rest = None if way is None else b"".join(map(compiled.text_of, way))
-            if rest is not None and in_string:
-                ids = self._unsettled_tokens(ids, rest)
-            out += [token for token in ids if not self._closes(token, rest, most)]
+        for group in compiled.groups.of(self._inner.state, item, in_string=in_string).every:
+            ids = group.ids[allowed[group.ids]]
+            if not ids.size:
+                continue
+            if group.state not in ways:
+                way = compiled.inner.ends.within(group.state, most - 1)
+                ways[group.state] = None if way is None else b"".join(map(compiled.text_of, way))
+            rest = ways[group.state]
+            if rest is not None and group.tail == b"":
+                ids = self._unsettled(ids, rest)
+            out += [token for token in ids.tolist() if not self._closes(token, rest, most)]
         masks.set_bits_inplace(mask, tuple(out), False)
         return mask
 
-    def _unsettled_tokens(self, ids: list[int], rest: bytes) -> list[int]:
-        """Those of the tokens that lead to one state for which it must be asked whether `rest` completes the text:
-        for others that only make the open string longer it does, as it does for one of them."""
+    def _unsettled(self, ids: NDArray[np.int32], rest: bytes) -> NDArray[np.int32]:
+        """Those of the tokens, which lead to one state and only make the open string longer, for which it must be asked
+        whether `rest` completes the text: for others it does, as it does for one of them."""
         compiled, point = self._compiled, self._held[-1].point
-        plain = compiled.tokens.tail[ids] == 0
-        risky = set(self._risky(b"", rest))
-        sure = next(
-            (token for token, is_plain in zip(ids, plain, strict=True) if is_plain and token not in risky), None
-        )
-        if sure is None or isinstance(compiled.tracker.feed(point, compiled.text_of(sure) + rest), RepeatedItem):
+        is_risky = np.isin(ids, np.array(self._risky(b"", rest), dtype=np.int32))
+        sure = ids[~is_risky][:1].tolist()
+        if not sure or isinstance(compiled.tracker.feed(point, compiled.text_of(sure[0]) + rest), RepeatedItem):
             return ids
-        return [token for token, is_plain in zip(ids, plain, strict=True) if not is_plain or token in risky]
+        return ids[is_risky]
 
     def _closes(self, token: int, rest: bytes | None, most: int) -> bool:
         compiled = self._compiled

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from espalier.automata.masks.machine import State, missing_error
 from espalier.automata.reasons.blame import Blame
@@ -17,7 +18,14 @@ from espalier.automata.reasons.describe import quoted
 from espalier.constraints.matching.automaton import AutomatonMatcher, CompiledAutomaton
 from espalier.constraints.matching.base import CompiledWrapper, WrappingMatcher
 from espalier.constraints.unique.spots import Spots
-from espalier.constraints.unique.string_tracker import ITEM, LETTERS, RepeatedString, StringPosition, UniqueTracker
+from espalier.constraints.unique.string_tracker import (
+    ITEM,
+    LETTERS,
+    OUTSIDE,
+    RepeatedString,
+    StringPosition,
+    UniqueTracker,
+)
 from espalier.errors import NotAvailable, TokenRefused
 from espalier.tokens import mask as masks
 from espalier.tokens.mask import Mask
@@ -54,6 +62,10 @@ class QuoteTokens:
             if b"[" in data and data[data.index(b"[") :].count(b'"') >= 4:
                 arrays.append(token)
         self.several = np.array([token for token, n in counts.items() if n >= 2], dtype=np.int64)
+        #: `(V,) bool`: whether each token has a quote, and whether it opens an array.
+        self.has_quote, self.opens = np.zeros((2, vocab.width), dtype=np.bool_)
+        self.has_quote[[*counts]] = True
+        self.opens[: len(vocab.tokens)] = [b"[" in data for data in vocab.tokens]
         self.many = np.array([token for token, n in counts.items() if n >= 3], dtype=np.int64)
         self.arrays = np.array(arrays, dtype=np.int64)
         #: The bytes of the longest of `closing`.
@@ -225,30 +237,50 @@ class UniqueMatcher(WrappingMatcher[CompiledUniqueStrings, AutomatonMatcher]):
         mask = self._inner.closing(most) & self.mask()
         if self.is_finished:
             return mask
-        vocab, machine = self._compiled.vocab, self._compiled.inner.machine
-        frame = self._points[-1].frame
-        watched = self._points[-1].mode == ITEM
+        compiled, point = self._compiled, self._points[-1]
+        vocab, frame, watched = compiled.vocab, point.frame, point.mode == ITEM
         while frame is not None and not watched:
             watched, frame = frame.unique, frame.parent
-        ways: dict[State, tuple[int, ...] | None] = {}
+        allowed = masks.unpack(mask, vocab.width)
+        landings = compiled.inner.machine.landings(self._inner.state)
         out: list[int] = []
-        for token in masks.allowed_ids(mask, vocab.width).tolist():
-            after = machine.advance(self._inner.state, token)
-            if after is None:  # EOS
-                continue
-            if after not in ways:
-                ways[after] = self._compiled.inner.ends.within(after, most - 1)
-            way = ways[after]
+        for number, after in enumerate(landings.states):
+            ids = landings.ids[(landings.which == number) & allowed[landings.ids]]
+            way = compiled.inner.ends.within(after, most - 1) if ids.size else ()
             if way is None:
-                out.append(token)
-                continue
-            data = vocab.bytes_of(token) + vocab.decode(way)
-            if watched or b"[" in data:
-                ended = self._compiled.tracker.feed(self._points[-1], data)
-                if isinstance(ended, RepeatedString) and not self._can_fix(token, most):
-                    out.append(token)
+                out += ids.tolist()
+            elif ids.size:
+                ids = self._unsettled(ids, vocab.decode(way), watched=watched)
+                out += [token for token in ids.tolist() if not self._closes(token, vocab.decode(way), most)]
         masks.set_bits_inplace(mask, tuple(out), False)
         return mask
+
+    def _unsettled(self, ids: NDArray[np.int32], rest: bytes, *, watched: bool) -> NDArray[np.int32]:
+        """Those of the tokens, which lead to one state, for which it must be asked whether `rest` completes the text.
+        watched: an array of unique strings is open."""
+        quotes, point = self._compiled.quotes, self._points[-1]
+        if not watched:
+            return ids if b"[" in rest else ids[quotes.opens[ids]]
+        if point.mode == OUTSIDE:
+            return ids
+        # Tokens without quotes differ in how they make the open string longer, which ends as `rest` ends it.
+        left = rest.partition(b'"')[0]
+        ends = [rival[point.offset :].removesuffix(left) for rival in point.rivals or () if rival.endswith(left)]
+        trie = self._compiled.inner.trie
+        nodes = [node for node in map(trie.node, ends) if node >= 0]
+        risky = np.array([token for node in nodes for token in trie.ids_at(node)], dtype=np.int32)
+        alike = ~(quotes.has_quote[ids] | np.isin(ids, risky))
+        sure = ids[alike][:1].tolist()
+        if not sure or self._repeats(sure[0], rest):
+            return ids
+        return ids[~alike]
+
+    def _closes(self, token: int, rest: bytes, most: int) -> bool:
+        return not self._repeats(token, rest) or self._can_fix(token, most)
+
+    def _repeats(self, token: int, rest: bytes) -> bool:
+        data = self._compiled.vocab.bytes_of(token) + rest
+        return isinstance(self._compiled.tracker.feed(self._points[-1], data), RepeatedString)
 
     def _can_fix(self, token: int, most: int) -> bool:
         ahead = self.fork()
