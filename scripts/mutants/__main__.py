@@ -95,6 +95,8 @@ def run_part(part: Part, count: int, seed: int, only: str) -> int:
     runner = MutantRunner(ROOT, chosen, report)
     with tempfile.TemporaryDirectory() as folder:
         options = ["-q", "--no-header", "-p", "no:cacheprovider", "-p", "no:xdist", f"--basetemp={folder}/tests"]
+        # A limit of its own for each test is the runner's; pytest-timeout would set the same timer.
+        options += ["--hypothesis-profile=mutants", "--timeout=0"]
         pytest.main([*options, "-m", "not browser", *part.tests], plugins=[runner])
     for test in runner.failing:
         print(f"fails without a change: {test}")
