@@ -209,6 +209,34 @@ def test_what_is_held_is_renewed_and_a_database_that_is_away_ends_no_generation(
     asyncio.run(main())
 
 
+def test_slots_of_a_shared_database_are_renewed_as_long_as_they_are_held(monkeypatch):
+    monkeypatch.setattr("espalier.server.admit.gate.LEASE_SECONDS", 0)
+
+    async def main():
+        counters = Shared()
+        gate = gate_of(counters)
+        for _ in range(2):  # it ends with the last slot, and begins again with the next
+            counters.renewed.clear()
+            async with gate.admit(TEAM):
+                while len(counters.renewed) < 2:
+                    await asyncio.sleep(0)
+            while not gate._renewing.done():
+                await asyncio.sleep(0)
+        await gate.close()
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def test_slots_of_this_process_need_no_renewal():
+    async def main():
+        gate = gate_of(LocalCounters())
+        async with gate.admit(TEAM):
+            assert asyncio.all_tasks() == {asyncio.current_task()}
+        await gate.close()
+
+    asyncio.run(main())
+
+
 def test_a_query_token_counts_only_where_it_is_allowed_and_then_before_the_header():
     shut = make_gate(settings_of({"SECRET_TOKEN": "the-right-one"}))
     with pytest.raises(Unauthorized, match="not allowed here"):
