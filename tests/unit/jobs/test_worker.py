@@ -137,6 +137,26 @@ def test_a_worker_that_has_ended_leaves_no_thread(store: BatchStore) -> None:
     assert not [thread.name for thread in set(threading.enumerate()) - before if thread.name.startswith("espalier-")]
 
 
+def test_calls_of_the_queue_are_made_one_after_the_other(store: BatchStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: dict[str, set[threading.Thread]] = {}
+
+    def noted(name: str) -> None:
+        call, seen = getattr(store.queue, name), threads.setdefault(name, set())
+
+        def note(*given: Any, **named: Any) -> Any:
+            seen.add(threading.current_thread())
+            return call(*given, **named)
+
+        monkeypatch.setattr(store.queue, name, note)
+
+    for name in ("claim", "record", "renew", "validate", "tend"):
+        noted(name)
+    submit(store, [line(one) for one in range(40)])
+    asyncio.run(worker(store, Echo(), pipeline=2, window=1, beat=0.0).run())
+    assert len(threads["claim"] | threads["record"] | threads["renew"]) == 1
+    assert len(threads["validate"] | threads["tend"]) == 1
+
+
 def test_the_longest_item_of_a_window_begins_first(store: BatchStore) -> None:
     submit(store, [line(one, pad="x" * one) for one in range(8)])
     executor = Echo()

@@ -184,6 +184,7 @@ def test_a_caller_who_leaves_while_the_database_is_asked_leaves_no_slot_behind()
         task.cancel()
         counters.door.set()
         await asyncio.gather(task, return_exceptions=True)
+        assert task.cancelled()
         assert counters._slots == {}
         await admit(gate, OTHER)
         await gate.close()

@@ -6,6 +6,7 @@ import io
 import json
 import math
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -202,6 +203,43 @@ def test_a_response_without_log_probabilities_or_a_count_has_the_steps_up_to_the
     found = fitted(bare, written([event(7, 1, 1)]))
     assert [one["token"]["text"] for one in found.data["steps"]] == ["", "b"]
     assert (rejected(found), found.data["summary"]["total_steps"]) == ([1], 2)
+    found = fitted(bare, written([event(7, 1, 1), event(7, 2, 2)]))
+    assert (rejected(found), found.data["summary"]["total_steps"]) == ([1, 2], 3)
+
+
+def test_what_a_caller_names_counts_before_the_task_that_the_reply_states():
+    log = written([event(7, 1, 1), event(8, 0, 0, slot=1), event(9, 1, 1, slot=2, request_id="r")])
+
+    def link(**told: Any) -> Any:
+        return fitted(response(task_id=7), log, **told).data["metadata"]["link"]
+
+    assert (link()["task_id"], link()["by"]) == (7, "task")
+    assert link(task=8)["task_id"] == 8
+    assert link(slot=1)["task_id"] == 8
+    assert link(request="r")["task_id"] == 9
+
+
+@pytest.mark.parametrize(
+    ("begun", "timings", "is_after"),
+    [
+        (5, {"prompt_ms": 1000, "predicted_ms": 2000}, False),
+        (6, {"prompt_ms": 1000, "predicted_ms": 2000}, True),
+        (602, {}, False),
+        (603, {}, True),
+        (None, {}, False),
+    ],
+)
+def test_a_log_is_too_late_for_a_reply_that_ended_two_seconds_before_it(
+    begun: int | None, timings: dict[str, int], is_after: bool
+) -> None:
+    made = 1_800_000_000
+    log = written([event(7, 1, 1)])
+    if begun is not None:
+        log = log.replace('"then"', json.dumps(datetime.fromtimestamp(made + begun, UTC).isoformat()))
+    found = fitted(response(created=made, **({"timings": timings} if timings else {})), log)
+    assert any("begun after the response had ended" in one for one in found.warnings) == is_after
+    assert found.is_matched == (not is_after)
+    assert fitted(response(created=0), log).is_matched, "it does not say when it was made"
 
 
 def test_one_task_number_in_two_slots_is_refused_unless_the_slot_is_told():

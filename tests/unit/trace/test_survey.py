@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
+from collections.abc import Collection
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from espalier.trace.foreign.coverage import ENDLESS, Coverage
 from espalier.trace.foreign.evidence import EventComparison, Evidence
-from espalier.trace.foreign.matching import LogLink, Survey, TaskFit
+from espalier.trace.foreign.matching import APART, ENOUGH, KEPT, UNSHARED, LogLink, Survey, TaskFit
 from espalier.trace.foreign.placing import placed
 from espalier.trace.foreign.responses import ApiChoice, ApiStep
 from espalier.trace.foreign.tasks import MAX_NAMED, REMEMBERED, TaskKey, Tasks, named_tasks
@@ -106,12 +110,28 @@ def test_tasks_are_named_and_the_others_counted() -> None:
     assert str(TaskKey(3, 1, 1)) == "task 3 (slot 1, part 2)"
 
 
-def survey(length: int = 4, *, keep: bool = False, total: int | None = -1) -> Survey:
-    steps = tuple(ApiStep(id=None, text="a", bytes=(97,), logprob=-1.0, top=()) for _ in range(length))
+def survey(
+    length: int = 4,
+    *,
+    keep: bool = False,
+    total: int | None = -1,
+    is_alone: bool = False,
+    bits: float = 0.0,
+    proves: Collection[int] = (),
+) -> Survey:
+    """bits: how unlikely each token was as a first draw. proves: steps at which the reply proves a rejection."""
+    likeliest = {"id": 1, "text": "b", "logprob": -9.0}
+    step = ApiStep(id=None, text="a", bytes=(97,), logprob=-9.0 - bits * math.log(2), top=(likeliest,))
     reply = ApiChoice(
-        index=0, text="", reasoning="", finish_reason="length", steps=steps, total=length if total == -1 else total
+        index=0,
+        text="",
+        reasoning="",
+        finish_reason="length",
+        steps=(step,) * length,
+        total=length if total == -1 else total,
     )
-    return Survey(Evidence(placed(reply), None), keep=keep)
+    estimates: Any = [SimpleNamespace(verdict="rejected" if at in proves else "") for at in range(length)]
+    return Survey(Evidence(placed(reply), estimates if proves else None), keep=keep, is_alone=is_alone)
 
 
 def test_a_slot_that_goes_on_to_a_later_task_ends_the_one_before() -> None:
@@ -174,3 +194,89 @@ def test_a_token_counts_as_drawn_again_by_its_probability() -> None:
     for drawn in (0.25, 1.0, 0.0, None, 0.5):
         here._agree(fit, event(1), EventComparison(by_id=True, drawn=drawn))
     assert fit.drawn == 3.0
+
+
+NOTHING: Counter[tuple[int, Any]] = Counter()
+
+
+def test_evidence_that_another_task_of_the_log_has_in_common_counts_for_nothing() -> None:
+    here, mark = survey(is_alone=True), (0, "x")
+    fit = TaskFit(bits=ENOUGH + 1, agreed=[(mark, 2.0)])
+    assert here._is_enough(fit, Counter({mark: 1}))
+    assert not here._is_enough(fit, Counter({mark: 2}))
+    assert here._is_enough(TaskFit(bits=ENOUGH), NOTHING)
+    assert not here._is_enough(TaskFit(bits=ENOUGH - 0.1), NOTHING)
+
+
+def test_beside_others_with_the_same_prompt_evidence_is_a_token_or_a_text_that_was_unlikely_without_rejections() -> (
+    None
+):
+    here = survey(9, bits=2.0)
+    assert not here._is_enough(TaskFit(bits=ENOUGH, last=8, proven=1), NOTHING), "events may be lost"
+    assert here._is_enough(TaskFit(bits=ENOUGH, same_token=1), NOTHING)
+    assert here._is_enough(TaskFit(bits=ENOUGH, drawn=UNSHARED), NOTHING)
+    assert not here._is_enough(TaskFit(bits=ENOUGH, drawn=UNSHARED - 0.1), NOTHING)
+    here.close(is_closed=True)
+    assert here._is_enough(TaskFit(bits=ENOUGH, proven=1), NOTHING)
+    assert here._is_enough(TaskFit(bits=ENOUGH, last=int(UNSHARED / 2) - 1), NOTHING)
+    assert not here._is_enough(TaskFit(bits=ENOUGH, last=int(UNSHARED / 2) - 2), NOTHING)
+    assert here._is_enough(TaskFit(bits=ENOUGH, last=99), NOTHING), "as far as the reply goes"
+
+
+@pytest.mark.parametrize(
+    ("is_closed", "is_late", "number", "is_complete"),
+    [(True, False, None, True), (False, False, None, False), (True, True, None, False), (True, False, 0, False)],
+)
+def test_a_log_is_complete_that_was_closed_and_begun_in_time_by_another_server_than_ours(
+    is_closed: bool, is_late: bool, number: int | None, is_complete: bool
+) -> None:
+    here = survey()
+    here.add(event(1, number))
+    here.close(is_closed=is_closed, is_late=is_late)
+    assert here.is_complete == is_complete
+
+
+def test_a_task_without_an_event_that_the_reply_proves_is_no_candidate() -> None:
+    here, mine, others, unknown = survey(proves={1}), TaskKey(1, 0), TaskKey(2, 0), TaskKey(3, 0)
+    here.found[mine] = TaskFit(events=1, steps={1})
+    here.found[others] = TaskFit(events=1, steps={0})
+    here.found[unknown] = TaskFit(events=1, steps={0}, coverage=Coverage(gaps=[(1, 2)]))
+    assert set(here.candidates()) == {mine, unknown}
+
+
+def test_a_task_that_agrees_by_its_tokens_alone_has_rivals_and_one_that_agrees_by_more_has_none_far_below_it() -> None:
+    here, mark = survey(), (0, "x")
+    best = TaskFit(events=2, bits=ENOUGH + APART)
+    other = TaskFit(events=1, bits=ENOUGH, agreed=[(mark, ENOUGH)])
+    assert here._is_rival(other, best)
+    assert not here._is_rival(TaskFit(events=1, bits=ENOUGH - 0.1, agreed=[(mark, 1.0)]), best)
+    for more in ({"by_probability": 1}, {"same_token": 1}):
+        best = TaskFit(events=2, bits=ENOUGH + APART, **more)
+        assert not here._is_rival(other, best)
+        assert here._is_rival(TaskFit(events=1, bits=ENOUGH + 0.1, agreed=[(mark, ENOUGH)]), best), "too near"
+        assert here._is_rival(TaskFit(events=1, by_probability=1, agreed=[(mark, 0.0)]), best)
+        assert here._is_rival(TaskFit(events=2, agreed=[(mark, 0.0)]), best), "what does not agree may be its own"
+        assert not here._is_rival(TaskFit(events=KEPT + 9, agreed=[(mark, 0.0)] * KEPT), best)
+        assert not here._is_rival(TaskFit(events=1, by_probability=1, conflicts=1), best)
+        assert not here._is_rival(TaskFit(events=0), best)
+
+
+@pytest.mark.parametrize("is_numbered", [False, True])
+def test_in_a_complete_log_a_task_is_no_rival_that_lacks_events_without_which_the_text_was_unlikely(
+    is_numbered: bool,
+) -> None:
+    here = survey(9, bits=UNSHARED / 3, proves={8})
+    here.close(is_closed=not is_numbered)
+
+    def rival(steps: set[int], gaps: list[tuple[int, int]] | None = None) -> bool:
+        other = TaskFit(
+            events=1, by_probability=1, steps=steps, coverage=Coverage(numbered=is_numbered, gaps=gaps or [])
+        )
+        return here._is_rival(other, best)
+
+    best = TaskFit(events=9, same_token=1, bits=99.0, steps={0, 1, 2, 99})
+    assert [rival({*range(count)}) for count in range(4)] == [False, True, True, True]
+    best.steps = {8}
+    assert [rival(set()), rival({8})] == [False, True], "the reply proves a rejection there"
+    if is_numbered:
+        assert rival(set(), [(0, 9)]), "events are lost"
