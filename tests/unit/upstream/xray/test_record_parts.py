@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,12 +12,13 @@ import pytest
 
 from espalier.grammar.parser import parse
 from espalier.tokens.vocab import Vocab
+from espalier.upstream.xray.distribution import ReportedTokens
 from espalier.upstream.xray.follow import _spell_tokens
 from espalier.upstream.xray.grammar.matcher import States
 from espalier.upstream.xray.grammar.pieces import WHOLE, Pieces
-from espalier.upstream.xray.grammar.program import compile_program
-from espalier.upstream.xray.record import LISTED, _Allows, _drawn_candidates, _list_tokens
-from espalier.upstream.xray.replay import SamplerReplay
+from espalier.upstream.xray.grammar.program import Chars, compile_program
+from espalier.upstream.xray.record import LISTED, _Allows, _drawn_candidates, _list_tokens, _masses, _record
+from espalier.upstream.xray.replay import ReplayStep, SamplerReplay, StepVerdict
 
 TOKENS = [*"abcxyz", "ab", "bc", "é", "東"]
 PIECES = Pieces([token.encode() for token in TOKENS] + [b"\xc3", b"\xa9", b""], frozenset([12]))
@@ -73,9 +76,82 @@ def test_one_token_some_tokens_and_the_mask_agree_and_a_mask_is_built_once(gramm
     assert [other.allows(other.start, int(token), WHOLE) for token in some] == mask[some].tolist()
 
 
+def step(grammar: States | None, *listed: tuple[int, float], token: int = 0, **more: Any) -> ReplayStep:
+    """A step at the beginning of a text. listed: tokens with their probabilities, of all tokens."""
+    ids, probs = zip(*listed, strict=True)
+    reported = ReportedTokens(
+        ids=np.array(ids), logprobs=np.log(np.array(probs, dtype=np.float32)), width=len(PIECES.pieces)
+    )
+    state = None if grammar is None else grammar.start
+    return ReplayStep(token, state, WHOLE, replace(reported, **more), StepVerdict("accepted"))
+
+
+def test_the_removed_mass_lies_between_what_the_unlisted_tokens_have_and_what_they_may_have() -> None:
+    """Of 13 tokens `a` and `ab` are allowed. No unlisted one has more than the last listed one."""
+    grammar = states('root ::= "ab" "c"*')
+    both = _masses(step(grammar, (0, 0.5), (1, 0.3), (6, 0.15)), grammar)
+    assert (both.least, both.most) == (pytest.approx(0.35, abs=1e-4), pytest.approx(0.35, abs=1e-4))
+    assert both.allowed == 2
+    assert both.tax == pytest.approx(-math.log1p(-0.35), abs=1e-4)
+    one = _masses(step(grammar, (0, 0.5), (1, 0.3)), grammar)
+    assert one.least == pytest.approx(0.3, abs=1e-4), "`ab` may have the rest"
+    assert one.most == pytest.approx(0.5, abs=1e-4), "or nothing"
+    small = _masses(step(grammar, (0, 0.5), (1, 0.04)), grammar)
+    assert small.least == pytest.approx(0.04 + 0.42, abs=1e-4), "`ab` has 0.04 at most"
+
+
+def test_what_is_left_after_the_grammar_has_shares_of_what_it_allows() -> None:
+    grammar = states('root ::= "ab" "c"*')
+    vocab = Vocab.from_tokens(list(PIECES.pieces), eos_ids=[12])
+    record = _record(0, step(grammar, (0, 0.5), (1, 0.3), (6, 0.15)), grammar, vocab)
+    after = {one.id: one.prob for one in record.post_grammar}
+    assert after == {0: pytest.approx(0.5 / 0.65, abs=1e-3), 6: pytest.approx(0.15 / 0.65, abs=1e-3)}
+    assert [one.id for one in record.pre_masking] == [0, 1, 6]
+    assert [one.prob for one in record.pre_masking] == pytest.approx([0.5, 0.3, 0.15])
+    assert record.was_changed is False
+    again = _record(0, step(grammar, (0, 0.5), (1, 0.3), (6, 0.15), is_again=True), grammar, vocab)
+    assert again.bounds == (pytest.approx(0.345, abs=1e-4), pytest.approx(0.355, abs=1e-4))
+    assert again.note == "the server was asked again"
+
+
 def test_the_first_token_of_a_vocabulary_is_spelled_and_ids_that_are_none_are_not() -> None:
     known: Any = SimpleNamespace(vocab=Vocab.from_tokens([b"zero", b"one", b""], eos_ids=[2]))
     assert _spell_tokens([0, 1, 3, -1], known) == [b"zero", b"one", b"", b""]
+
+
+def test_the_search_for_what_a_grammar_allows_can_be_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop() -> None:
+        raise TimeoutError
+
+    monkeypatch.setattr("espalier.upstream.xray.grammar.matcher.check", stop)
+    with pytest.raises(TimeoutError):
+        states('root ::= "ab" "c"*').start  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("grammar", "shown"),
+    [
+        (r"root ::= [!-~]", "[!-~]"),
+        (r"root ::= [ -\x7F]", r"[\u0020-\u007F]"),
+        (r"root ::= [^a]", "[^a]"),
+        (r"root ::= .", "any character"),
+        (r'root ::= "a"', "'a'"),
+    ],
+)
+def test_what_is_expected_is_shown_by_characters_that_can_be_seen(grammar: str, shown: str) -> None:
+    here = states(grammar)
+    assert here._describe_expected(here.start) == shown
+
+
+def test_any_character_may_begin_with_any_part_of_one() -> None:
+    anything, some = Chars(None), Chars(((0x80, 0xFF),))
+    assert anything.matches_part(3, 1)
+    assert some.matches_part(3, 1)
+    assert not some.matches_part(7, 1)
+    assert Chars(((0x80, 0xFF),), True).matches_part(7, 1)
+    for nothing in (anything, some):
+        assert not nothing.matches_part(1, 1), "no character is spelled so"
+        assert not nothing.matches_part(3, -1)
 
 
 def test_steps_up_to_the_last_checked_draw_are_confirmed() -> None:

@@ -1,0 +1,82 @@
+"""What is learnt of a request and of its reply's parts, each by itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from espalier.upstream.xray.wire.reply import OutputSoFar, _learn_one, _learn_rest
+from espalier.upstream.xray.wire.request import PROMPT_SHOWN, ClientRequest
+
+
+def asked(*, dialect: Any = "completion", is_stream: bool = False, copies: int = 1, **body: Any) -> ClientRequest:
+    return ClientRequest(
+        dialect=dialect,
+        body=body,
+        is_stream=is_stream,
+        top=0,
+        has_tokens=False,
+        has_timings=False,
+        seed=None,
+        copies=copies,
+    )
+
+
+SCHEMA = {"type": "object"}
+
+
+@pytest.mark.parametrize(
+    ("body", "schema"),
+    [
+        ({}, None),
+        ({"json_schema": SCHEMA}, SCHEMA),
+        ({"json_schema": SCHEMA, "grammar": "root ::= .", "response_format": None}, None),
+        ({"response_format": {"type": "json_schema", "json_schema": {"schema": SCHEMA}}}, SCHEMA),
+        ({"response_format": {"type": "json_object", "schema": SCHEMA}}, SCHEMA),
+        ({"response_format": "json"}, None),
+    ],
+)
+def test_the_schema_of_a_request_is_where_the_server_reads_it(body: dict[str, Any], schema: Any) -> None:
+    assert asked(**body).schema == schema
+
+
+def test_the_last_text_of_a_person_is_shown() -> None:
+    said = [
+        {"role": "user", "content": "first"},
+        {"role": "user", "content": "x" * PROMPT_SHOWN + "y"},
+        {"role": "user", "content": [{"type": "text", "text": "a part"}]},
+        {"role": "assistant", "content": "an answer"},
+        "no object",
+    ]
+    assert asked(messages=said).last_said(0) == "x" * PROMPT_SHOWN
+    assert asked(messages=said[:1]).last_said(0) == "first"
+    assert asked(messages=said[3:]).last_said(0) == ""
+    assert asked(prompt=["one", "two"], copies=2).last_said(3) == "two"
+    assert asked(prompt=["one", "two"], copies=2).last_said(4) == ""
+    assert asked(prompt=[1, 2]).last_said(0) == ""
+
+
+def test_a_chunk_of_a_stream_without_an_entry_tells_its_token() -> None:
+    """The token leaves a character incomplete."""
+    request, output = asked(is_stream=True), OutputSoFar()
+    _learn_one({"tokens": [7], "tokens_predicted": 1}, request, output, [])
+    assert (output.ids, output.count, output.entries) == ({0: 7}, 1, {})
+    listed = {"id": 9, "logprob": -1.0, "top_logprobs": []}
+    _learn_one({"tokens": [8], "tokens_predicted": 3, "completion_probabilities": [listed]}, request, output, [])
+    assert (output.ids, output.count, [*output.entries]) == ({0: 7, 2: 9}, 3, [2])
+    _learn_one({"tokens": [5, 6], "tokens_predicted": 4}, request, output, [])
+    assert (output.ids, output.count) == ({0: 7, 2: 9}, 4), "of several tokens it is not told which is which"
+    _learn_one({"tokens": [5], "tokens_predicted": 0}, request, output, [])
+    assert output.ids == {0: 7, 2: 9}
+
+
+@pytest.mark.parametrize(("index", "is_same"), [(1, True), (2, False), (3, False)])
+def test_a_further_output_has_the_prompt_of_the_first_where_it_is_a_copy(index: int, is_same: bool) -> None:
+    first = OutputSoFar(prompt="the first", prompt_count=2, prefill="{", settings={"seed": 5}, model="m", reply_id="r")
+    output = OutputSoFar()
+    _learn_rest({"text": "t"}, asked(prompt=["the first", "two"], copies=2), first, output, index)
+    assert (output.prompt, output.prompt_count) == (("the first", 2) if is_same else ("", None))
+    assert output.has_prompt == is_same
+    assert output.settings == {"seed": 5 + index % 2}
+    assert (output.prefill, output.model, output.reply_id, output.is_rest) == ("{", "m", "r", True)
