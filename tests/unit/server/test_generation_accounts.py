@@ -298,6 +298,15 @@ def test_a_reply_waits_for_its_trace_unless_the_database_is_slow_and_nobody_aske
     assert writer.puts[0]["to_first_token"] > 0
 
 
+def test_an_output_without_a_promised_trace_keeps_none() -> None:
+    writer = Writer()
+    running, output = traced(writer)
+    output.promised_id = None
+    asyncio.run(read(running))
+    assert writer.puts == []
+    assert output.trace_id is None
+
+
 def test_a_trace_that_fails_after_its_reply_has_gone_leaves_no_error_that_nobody_reads(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
 from collections.abc import Collection
@@ -12,7 +13,7 @@ import pytest
 
 from espalier.trace.foreign.coverage import ENDLESS, Coverage
 from espalier.trace.foreign.evidence import EventComparison, Evidence
-from espalier.trace.foreign.matching import APART, ENOUGH, KEPT, UNSHARED, LogLink, Survey, TaskFit
+from espalier.trace.foreign.matching import APART, ENOUGH, KEPT, UNSHARED, LogLink, MatchError, Survey, TaskFit
 from espalier.trace.foreign.placing import placed
 from espalier.trace.foreign.responses import ApiChoice, ApiStep
 from espalier.trace.foreign.tasks import MAX_NAMED, REMEMBERED, TaskKey, Tasks, named_tasks
@@ -130,7 +131,9 @@ def survey(
         steps=(step,) * length,
         total=length if total == -1 else total,
     )
-    estimates: Any = [SimpleNamespace(verdict="rejected" if at in proves else "") for at in range(length)]
+    estimates: Any = [
+        SimpleNamespace(verdict="rejected" if at in proves else "", rejected=None) for at in range(length)
+    ]
     return Survey(Evidence(placed(reply), estimates if proves else None), keep=keep, is_alone=is_alone)
 
 
@@ -280,3 +283,70 @@ def test_in_a_complete_log_a_task_is_no_rival_that_lacks_events_without_which_th
     assert [rival(set()), rival({8})] == [False, True], "the reply proves a rejection there"
     if is_numbered:
         assert rival(set(), [(0, 9)]), "events are lost"
+
+
+def test_a_task_agrees_whose_first_step_does_and_that_contradicts_nothing() -> None:
+    assert TaskFit(last=0).agrees
+    assert not TaskFit().agrees
+    assert not TaskFit(last=3, conflicts=1).agrees
+
+
+def test_a_link_is_told_with_the_evidence_and_the_tasks_that_it_may_be() -> None:
+    fit = TaskFit(events=3, by_id=1, by_text=2, by_probability=1, proven=1, bits=9.4321)
+    told = {"events": 3, "by_id": 1, "by_text": 2, "by_probability": 1, "proven_by_reply": 1, "bits": 9.4}
+    named = LogLink(how="request", reason="r", key=TaskKey(7, 0, request="a"), fit=fit)
+    assert named.to_json() == {"by": "request", "reason": "r", "task_id": 7, "slot_id": 0, "request_id": "a", **told}
+    plain = LogLink(how="fit", reason="r", key=TaskKey(7, 0), fit=fit)
+    assert plain.to_json() == {"by": "fit", "reason": "r", "task_id": 7, "slot_id": 0, **told}
+    shared = LogLink(how="shared", reason="r", candidates=(TaskKey(7, 0), TaskKey(8, 1)))
+    candidates = [{"task_id": 7, "slot_id": 0}, {"task_id": 8, "slot_id": 1}]
+    assert shared.to_json() == {"by": "shared", "reason": "r", "is_weak": True, "candidates": candidates}
+
+
+def test_the_end_of_a_run_is_read_from_an_event_and_from_the_logs_header() -> None:
+    run = {"task_id": 7, "slot_id": 0, "steps": 4, "events": 2}
+    inside, header = survey(), survey()
+    inside.add(event(1, 0, task_id=8, ended=[run, "no object"]))
+    header.close(is_closed=True, header={"ended": [run]})
+    for here in (inside, header):
+        fit = here.found[TaskKey(7, 0)]
+        assert (fit.tokens, fit.coverage.is_over, fit.coverage.gaps) == (4, True, [(0, ENDLESS)])
+    assert survey().found == {}
+
+
+def test_only_so_many_steps_and_agreeing_events_of_a_task_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("espalier.trace.foreign.matching.MOST_STEPS", 2)
+    monkeypatch.setattr("espalier.trace.foreign.matching.KEPT", 2)
+    here, fit = survey(proves={3}), TaskFit()
+    for step in range(4):
+        here.add(event(step))
+        assert bool(here.candidates()) == (step > 0), "what was not kept is not missed"
+    assert here.found[TaskKey(1, 0)].steps == {0, 1}
+    taken = {"id": 5, "text": "x"}
+    for step in range(3):
+        here._agree(fit, event(step, resampled=taken if step else None), EventComparison(by_id=True, bits=step + 0.5))
+    assert [bits for _, bits in fit.agreed] == [0.5, 1.5]
+    assert [step for (step, _), _ in fit.agreed] == [0, 1]
+    assert fit.agreed[1][0][1] == json.dumps([5, "x"])
+
+
+def test_a_reply_of_another_request_than_the_one_that_is_named_is_refused() -> None:
+    here = survey()
+    here.add(event(1, 0, request_id="r"))
+    here.close(is_closed=True)
+    with pytest.raises(MatchError, match="the response is of request 's', not of 'r'") as told:
+        here.choose(request="r", own="s")
+    assert told.value.field == "request"
+    assert here.choose(request="r", own="r").how == here.choose(request="r").how
+
+
+@pytest.mark.parametrize(
+    ("told", "named"), [({"task": 9}, "task 9"), ({"slot": 9}, "slot 9"), ({"request": "x"}, "request 'x'")]
+)
+def test_what_is_named_and_not_in_the_log_is_refused_with_what_is(told: dict[str, Any], named: str) -> None:
+    here = survey()
+    here.add(event(1))
+    here.close(is_closed=True)
+    with pytest.raises(MatchError, match=f"the log has no {named}") as error:
+        here.choose(**told)
+    assert "task 1 (slot 0)" in str(error.value.hint)

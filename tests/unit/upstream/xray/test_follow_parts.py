@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from espalier.errors import UpstreamError
 from espalier.upstream.xray import follow
 from espalier.upstream.xray.follow import _ReplyRun, following
 from espalier.upstream.xray.replay import BROKEN, SamplerReplay, StepVerdict
@@ -171,3 +172,38 @@ def test_without_a_possibility_left_only_confirmed_steps_stay() -> None:
     here._paths, here._last = [], [second]
     here._lose(2, "refused by the grammar")
     assert [step.verdict.outcome for step in here.finish()] == ["accepted", "unknown"]
+
+
+class Splits:
+    """A server that splits prompts, or is away."""
+
+    def __init__(self, ids: list[int] | None) -> None:
+        self.ids = ids
+
+    def prompt_ids(self, prompt: str) -> list[int]:
+        if self.ids is None:
+            raise UpstreamError("the server is away")
+        return self.ids
+
+
+@pytest.mark.parametrize(
+    ("again", "more", "why"),
+    [
+        (Splits([1, 2]), {}, ""),
+        (Splits([1, 2]), {"prompt_count": 2}, ""),
+        (Splits([1, 2]), {"prompt_count": 3}, "its text splits into other tokens"),
+        (Splits([1, 2]), {"has_prompt": False}, "the reply tells the prompt of the first outputs only"),
+        (Splits(None), {}, "the server is away"),
+        (None, {}, "the server is not asked for more"),
+    ],
+)
+@pytest.mark.parametrize("is_needed", [False, True])
+def test_without_the_prompts_tokens_nothing_is_asked_and_what_needs_them_says_so(
+    again: Any, more: dict[str, Any], why: str, is_needed: bool
+) -> None:
+    run: Any = SimpleNamespace(_told=OutputSoFar(prompt="a prompt", **more), _again=again, _prompt=[], _reason="")
+    _ReplyRun._read_prompt(run, is_needed=is_needed)
+    assert run._prompt == ([] if why else [1, 2])
+    assert run._again is (None if why else again)
+    said = f"penalties look at the prompt's tokens, which are not known: {why}"
+    assert run._reason == (said if why and is_needed else "")

@@ -100,6 +100,30 @@ def test_the_removed_mass_lies_between_what_the_unlisted_tokens_have_and_what_th
     assert small.least == pytest.approx(0.04 + 0.42, abs=1e-4), "`ab` has 0.04 at most"
 
 
+def test_how_exact_a_step_is_says_what_was_known_of_it() -> None:
+    grammar = states('root ::= "ab" "c"*')
+    vocab = Vocab.from_tokens(list(PIECES.pieces), eos_ids=[12])
+    every = [(token, 1 / 13) for token in range(13)]
+
+    def told(made: ReplayStep, of: States | None = grammar, **more: Any) -> tuple[str, str, Any]:
+        record = _record(0, replace(made, **more), of, vocab)
+        return record.exactness, record.note, record.bounds
+
+    unknown = {"verdict": StepVerdict("unknown"), "reason": "why"}
+    whole, some = step(grammar, *every), step(grammar, (0, 0.5), (1, 0.3))
+    assert told(whole) == ("exact", "", None)
+    assert told(some)[:2] == ("bounded", "the server listed the best tokens only")
+    assert told(some, reported=None) == ("bounded", "the server listed the best tokens only", (0.0, 1.0))
+    assert told(some, **unknown)[:2] == ("bounded", "why")
+    assert told(whole, **unknown, reported=None) == ("untraceable", "why", (0.0, 1.0))
+    free = step(None, *every)
+    assert told(free, None) == ("exact", "", None), "nothing constrains it"
+    assert told(free, None, **unknown) == ("untraceable", "why", (0.0, 1.0))
+    assert told(free, None, reported=None) == ("bounded", "the server listed the best tokens only", (0.0, 0.0))
+    assert _record(0, free, None, vocab).allowed_count == 0
+    assert _record(0, free, None, vocab).entropy_before == pytest.approx(math.log(13))
+
+
 def test_what_is_left_after_the_grammar_has_shares_of_what_it_allows() -> None:
     grammar = states('root ::= "ab" "c"*')
     vocab = Vocab.from_tokens(list(PIECES.pieces), eos_ids=[12])
