@@ -207,3 +207,12 @@ def test_without_the_prompts_tokens_nothing_is_asked_and_what_needs_them_says_so
     assert run._again is (None if why else again)
     said = f"penalties look at the prompt's tokens, which are not known: {why}"
     assert run._reason == (said if why and is_needed else "")
+
+
+def test_a_step_whose_draw_is_the_servers_is_checked() -> None:
+    draws = [SimpleNamespace(token=token, after=f"after {token}") for token in (5, 6)]
+    here = replay(draw=lambda *_: draws)
+    found = here._steps("start", "reported", 5)  # type: ignore[arg-type]
+    assert [(verdict.outcome, verdict.is_checked, after) for verdict, after in found] == [("accepted", True, "after 5")]
+    assert here._steps("start", "reported", 7) == []  # type: ignore[arg-type]
+    assert len(here._steps("start", "reported", None)) == 2  # type: ignore[arg-type]

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from espalier.constraints.spec import Gbnf
 from espalier.grammar.parser import parse
 from espalier.tokens.vocab import Vocab
 from espalier.upstream.xray.distribution import ReportedTokens
@@ -17,8 +18,17 @@ from espalier.upstream.xray.follow import _spell_tokens
 from espalier.upstream.xray.grammar.matcher import States
 from espalier.upstream.xray.grammar.pieces import WHOLE, Pieces
 from espalier.upstream.xray.grammar.program import Chars, compile_program
-from espalier.upstream.xray.record import LISTED, _Allows, _drawn_candidates, _list_tokens, _masses, _record
+from espalier.upstream.xray.record import (
+    LISTED,
+    _Allows,
+    _drawn_candidates,
+    _list_tokens,
+    _masses,
+    _record,
+    asked_constraint,
+)
 from espalier.upstream.xray.replay import ReplayStep, SamplerReplay, StepVerdict
+from tests.unit.upstream.xray.test_reply_parts import asked
 
 TOKENS = [*"abcxyz", "ab", "bc", "é", "東"]
 PIECES = Pieces([token.encode() for token in TOKENS] + [b"\xc3", b"\xa9", b""], frozenset([12]))
@@ -124,6 +134,20 @@ def test_how_exact_a_step_is_says_what_was_known_of_it() -> None:
     assert _record(0, free, None, vocab).entropy_before == pytest.approx(math.log(13))
 
 
+@pytest.mark.parametrize(
+    ("body", "constraint"),
+    [
+        ({"grammar": 'root ::= "a"'}, Gbnf('root ::= "a"').to_json()),
+        ({"grammar": "no grammar"}, {"kind": "gbnf", "grammar": "no grammar"}),
+        ({"json_schema": {"type": "object"}}, {"kind": "json_schema", "schema": {"type": "object"}}),
+        ({"tools": [{}]}, {"kind": "tool_calls"}),
+        ({"response_format": {"type": "json_object"}}, {"kind": "json_object"}),
+    ],
+)
+def test_a_trace_states_what_the_request_asked_for(body: dict[str, Any], constraint: dict[str, Any]) -> None:
+    assert asked_constraint(asked(**body)) == constraint
+
+
 def test_what_is_left_after_the_grammar_has_shares_of_what_it_allows() -> None:
     grammar = states('root ::= "ab" "c"*')
     vocab = Vocab.from_tokens(list(PIECES.pieces), eos_ids=[12])
@@ -173,6 +197,10 @@ def test_any_character_may_begin_with_any_part_of_one() -> None:
     assert some.matches_part(3, 1)
     assert not some.matches_part(7, 1)
     assert Chars(((0x80, 0xFF),), True).matches_part(7, 1)
+    assert not Chars(((0x7FF, 0x7FF),)).matches_part(0, 2), "two bytes spell it"
+    assert Chars(((0x800, 0x800),)).matches_part(0, 2)
+    assert not Chars(((0xFFFF, 0xFFFF),)).matches_part(0, 3), "three bytes spell it"
+    assert Chars(((0x10000, 0x10000),)).matches_part(0, 3)
     for nothing in (anything, some):
         assert not nothing.matches_part(1, 1), "no character is spelled so"
         assert not nothing.matches_part(3, -1)

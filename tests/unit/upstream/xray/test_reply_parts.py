@@ -52,6 +52,7 @@ def test_the_last_text_of_a_person_is_shown() -> None:
     assert asked(messages=said).last_said(0) == "x" * PROMPT_SHOWN
     assert asked(messages=said[:1]).last_said(0) == "first"
     assert asked(messages=said[3:]).last_said(0) == ""
+    assert asked(prompt=["one", "two"], copies=2).last_said(1) == "one"
     assert asked(prompt=["one", "two"], copies=2).last_said(3) == "two"
     assert asked(prompt=["one", "two"], copies=2).last_said(4) == ""
     assert asked(prompt=[1, 2]).last_said(0) == ""
