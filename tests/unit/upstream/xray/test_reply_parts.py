@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from espalier.upstream.xray.wire.reply import OutputSoFar, _learn_one, _learn_rest
-from espalier.upstream.xray.wire.request import PROMPT_SHOWN, ClientRequest
+from espalier.upstream.xray.wire.reply import OutputSoFar, _learn_one, _learn_rest, _prefill
+from espalier.upstream.xray.wire.request import DEFAULT_TOP, PROMPT_SHOWN, ClientRequest, _top
 
 
 def asked(*, dialect: Any = "completion", is_stream: bool = False, copies: int = 1, **body: Any) -> ClientRequest:
@@ -81,3 +81,40 @@ def test_a_further_output_has_the_prompt_of_the_first_where_it_is_a_copy(index: 
     assert output.has_prompt == is_same
     assert output.settings == {"seed": 5 + index % 2}
     assert (output.prefill, output.model, output.reply_id, output.is_rest) == ("{", "m", "r", True)
+
+
+@pytest.mark.parametrize(
+    ("settings", "body", "prefill"),
+    [
+        ({"grammar": "made", "generation_prompt": "<a>"}, {"tools": [{}]}, "<a>"),
+        ({"grammar": "own", "generation_prompt": "<a>"}, {"grammar": "own"}, ""),
+        ({"grammar": "made", "generation_prompt": "<a>", "grammar_lazy": True}, {"tools": [{}]}, ""),
+        ({"grammar": "made"}, {"tools": [{}]}, ""),
+    ],
+)
+def test_a_grammar_that_the_server_made_has_taken_the_generation_prompt(
+    settings: dict[str, Any], body: dict[str, Any], prefill: str
+) -> None:
+    assert _prefill(settings, asked(**body)) == prefill
+
+
+@pytest.mark.parametrize(
+    ("dialect", "body", "top"),
+    [
+        ("completion", {}, 0),
+        ("completion", {"n_probs": 5, "logprobs": 3}, 5),
+        ("completion", {"n_probs": 0}, 0),
+        ("completion", {"n_probs": -2}, 0),
+        ("completion", {"logprobs": 3}, 3),
+        ("text", {"logprobs": True}, 1),
+        ("text", {"logprobs": False}, 0),
+        ("chat", {"logprobs": True}, DEFAULT_TOP),
+        ("chat", {"logprobs": True, "top_logprobs": 3}, 3),
+        ("chat", {"logprobs": False, "top_logprobs": 3}, 0),
+        ("chat", {"logprobs": "yes"}, 0),
+    ],
+)
+def test_as_many_probabilities_are_left_as_the_server_would_have_given(
+    dialect: Any, body: dict[str, Any], top: int
+) -> None:
+    assert _top(dialect, body) == top

@@ -142,6 +142,11 @@ def test_top_n_sigma_keeps_what_is_within_so_many_deviations_of_the_best(seed: i
     assert [one.logits[: len(best)].tolist() for one in refused] == [one.logits[: len(best)].tolist() for one in found]
 
 
+def test_typical_is_undecided_where_a_token_has_no_weight_at_all() -> None:
+    with pytest.raises(UndecidedDraw):
+        steps.typical(candidates([1.0, 0.0, -math.inf]), replace(OFF, typical_p=0.5))
+
+
 def test_top_n_sigma_at_the_edge_may_keep_or_drop_the_one_that_is_equal_to_it() -> None:
     found = steps.top_n_sigma(candidates([1.0, 0.0, -1.0, 0.0]), replace(OFF, top_n_sigma=math.sqrt(2)))
     live = [sorted(one.ids[one.logits > -np.inf].tolist()) for one in found]
