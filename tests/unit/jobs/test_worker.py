@@ -120,13 +120,13 @@ class Judging(Echo):
 
 
 def test_each_recorded_result_is_told_and_counted_by_its_verdict(store: BatchStore) -> None:
-    lines = [line(number, valid=valid) for number, valid in enumerate((True, True, False, None))]
-    submit(store, [*lines, line(4, valid=None, status=400), line(5, valid=None, status=503)])
+    lines = [line(number, valid=valid) for number, valid in enumerate((True, True, True, False, None))]
+    submit(store, [*lines, line(5, valid=None, status=400), line(6, valid=None, status=503)])
     told: list[bool | None] = []
     made = worker(store, Judging(), told=lambda attempt: told.append(attempt.answer.valid))
     asyncio.run(made.run())
-    assert made.tally == Tally(done=4, failed=2, again=2, judged=3, invalid=1)
-    assert Counter(told) == {True: 2, False: 1, None: 3}
+    assert made.tally == Tally(done=5, failed=2, again=2, judged=4, invalid=1)
+    assert Counter(told) == {True: 3, False: 1, None: 3}
 
 
 def test_a_worker_that_has_ended_leaves_no_thread(store: BatchStore) -> None:
@@ -322,6 +322,28 @@ def test_items_that_waited_in_a_window_when_their_batch_paused_run_once_when_it_
     assert released[0] == 4
     assert sorted(executor.seen) == ["c0", "c1", "c2", "c3"]
     assert found(store, batch.id).counts.completed == 4
+
+
+def test_a_batch_that_pauses_stops_its_own_items_alone(store: BatchStore) -> None:
+    paused, other = (submit(store, [line(number)]) for number in (1, 2))
+    executor = Waiting()
+
+    async def run() -> None:
+        running = asyncio.create_task(worker(store, executor).run())
+        while executor.now < 2:
+            await asyncio.sleep(0)
+        store.batches.pause(paused.id, caller=None, paused=True)
+        while not executor.stopped:
+            await asyncio.sleep(0)
+        executor.goes_on.set()
+        while found(store, other.id).state != BatchState.COMPLETED:
+            await asyncio.sleep(0)
+        store.batches.pause(paused.id, caller=None, paused=False)
+        await running
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+    assert executor.stopped == ["c1"]
+    assert sorted(executor.seen) == ["c1", "c2"]
 
 
 def test_more_items_are_claimed_only_once_half_of_the_window_has_run(

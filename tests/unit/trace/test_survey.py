@@ -350,3 +350,12 @@ def test_what_is_named_and_not_in_the_log_is_refused_with_what_is(told: dict[str
     with pytest.raises(MatchError, match=f"the log has no {named}") as error:
         here.choose(**told)
     assert "task 1 (slot 0)" in str(error.value.hint)
+
+
+def test_a_run_of_which_the_log_has_the_end_alone_is_no_task_that_could_be_the_replys() -> None:
+    here = survey(4)
+    here.end({"task_id": 1, "slot_id": 0, "steps": 9, "events": 0})
+    here.close(is_closed=True)
+    for told in ({}, {"most_recent": True}, {"most_recent": True, "force": True}):
+        link = here.choose(**told)  # type: ignore[arg-type]
+        assert (link.how, link.reason) == ("none", "the log has no events that could be this response's")
