@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +18,17 @@ from espalier.errors import InputError
 from espalier.trace.foreign.evidence import Evidence
 from espalier.trace.foreign.log_reader import LogReader
 from espalier.trace.foreign.matching import MatchError
-from espalier.trace.foreign.merge import CombinedTrace, _step, estimate, merge, merge_files, text_of
+from espalier.trace.foreign.merge import (
+    LONGEST,
+    CombinedTrace,
+    _is_after,
+    _is_late,
+    _step,
+    estimate,
+    merge,
+    merge_files,
+    text_of,
+)
 from espalier.trace.foreign.placing import placed
 from espalier.trace.foreign.responses import ApiStep, ResponseError, read_response
 from espalier.trace.foreign.tasks import Tasks
@@ -220,6 +231,29 @@ def test_what_a_caller_names_counts_before_the_task_that_the_reply_states():
 
 
 @pytest.mark.parametrize(
+    ("created", "seconds", "begun", "is_late", "is_after"),
+    [
+        (1000, 3.0, 996.0, False, False),
+        (1000, 3.0, 996.5, True, False),
+        (1000, 3.0, 1005.0, True, False),
+        (1000, 3.0, 1005.5, True, True),
+        (1000, 0.0, 1000.0 - LONGEST - 1, False, False),
+        (1000, 0.0, 1000.5 - LONGEST - 1, True, False),
+        (1000, 0.0, 1000.0 + LONGEST + 2, True, False),
+        (1000, 0.0, 1000.5 + LONGEST + 2, True, True),
+        (1, 1.0, 9.0, True, True),
+        (0, 1.0, 9.0, False, False),
+        (1000, 3.0, None, False, False),
+    ],
+)
+def test_a_log_is_late_or_too_late_by_the_times_that_both_tell(
+    created: int, seconds: float, begun: float | None, is_late: bool, is_after: bool
+) -> None:
+    reply: Any = SimpleNamespace(created=created, seconds=seconds)
+    assert (_is_late(reply, begun), _is_after(reply, begun)) == (is_late, is_after)
+
+
+@pytest.mark.parametrize(
     ("begun", "timings", "is_after"),
     [
         (5, {"prompt_ms": 1000, "predicted_ms": 2000}, False),
@@ -258,6 +292,8 @@ def test_the_text_of_a_token_is_the_replys_and_the_logs_only_where_the_reply_lac
     assert _step(0, lacking, sampled, taken)["token"]["text"] == "log"
     assert _step(0, lacking, sampled, {"resampled": {"id": 4, "text": None}})["token"]["text"] == ""
     assert _step(0, lacking, {"was_rejected": False}, taken)["token"]["id"] is None
+    assert _step(0, lacking, sampled, taken)["token"]["is_missing"] is True
+    assert "is_missing" not in _step(0, step, sampled, taken)["token"]
 
 
 def test_a_task_whose_words_are_not_in_the_text_is_not_merged_into_a_response_without_log_probabilities():
