@@ -420,6 +420,39 @@ def test_a_cancelled_worker_gives_its_items_back_untouched(store: BatchStore) ->
     assert found(store, batch.id).counts.completed == 3
 
 
+def test_a_cancelled_worker_gives_nothing_back_before_its_calls_of_the_queue_have_ended(
+    store: BatchStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began, door, order = threading.Event(), threading.Event(), list[str]()
+    tend, release = store.queue.tend, store.queue.release
+
+    def slow(name: str) -> bool:
+        began.set()
+        door.wait(30)
+        order.append("tend")
+        return tend(name)
+
+    def note(name: str, leases: Any) -> None:
+        order.append("release")
+        release(name, leases)
+
+    monkeypatch.setattr(store.queue, "tend", slow)
+    monkeypatch.setattr(store.queue, "release", note)
+
+    async def run() -> None:
+        running = asyncio.create_task(worker(store, Echo(), until_idle=False).run())
+        await asyncio.to_thread(began.wait, 30)
+        running.cancel()
+        for _ in range(50):
+            await asyncio.sleep(0)
+        await asyncio.to_thread(lambda: None)
+        door.set()
+        await asyncio.gather(running, return_exceptions=True)
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+    assert order == ["tend", "release"]
+
+
 def test_a_full_disk_ends_the_worker_and_the_job_goes_on_later(
     store: BatchStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,6 +21,19 @@ def batches(url: str, clock: Clock, tmp_path: Path) -> Iterator[BatchStore]:
     opened.database.close()
 
 
+def test_the_results_of_a_word_list_servers_job_are_one_list_that_numbers_its_items_from_0(batches: BatchStore) -> None:
+    batch_id = submit(batches, [line(1), line(2)]).id
+    assert batches.queue.validate("w", Echo())
+    items = batches.queue.claim("w", 10, alone=True)
+    batches.queue.record("w", [ItemEnd(lease=item.lease, answer=answer()) for item in items])
+    entries = json.loads(b"".join(batches.results.wordlist_list(batch_id, given_ids=False)))
+    assert [one["id"] for one in entries] == [f"chatcmpl-batch-{batch_id}-{index}" for index in (0, 1)]
+    assert not any("custom_id" in one for one in entries)
+    refused = submit(batches, b"\n\n").id
+    assert batches.queue.validate("w", Echo())
+    assert b"".join(batches.results.wordlist_list(refused, given_ids=False)) == b"[]"
+
+
 def test_the_list_of_a_word_list_servers_job_is_written_as_that_server_writes_it(batches: BatchStore) -> None:
     batch = submit(
         batches, json.dumps([{"prompt": f"p{one}", "custom_id": f"c{one}"} for one in range(3)]).encode(), kind="seed"

@@ -230,9 +230,8 @@ def test_what_a_caller_names_counts_before_the_task_that_the_reply_states():
     assert link(request="r")["task_id"] == 9
 
 
-@pytest.mark.parametrize(
-    ("created", "seconds", "begun", "is_late", "is_after"),
-    [
+def test_a_log_is_late_or_too_late_by_the_times_that_both_tell() -> None:
+    for created, seconds, begun, is_late, is_after in (
         (1000, 3.0, 996.0, False, False),
         (1000, 3.0, 996.5, True, False),
         (1000, 3.0, 1005.0, True, False),
@@ -244,13 +243,9 @@ def test_what_a_caller_names_counts_before_the_task_that_the_reply_states():
         (1, 1.0, 9.0, True, True),
         (0, 1.0, 9.0, False, False),
         (1000, 3.0, None, False, False),
-    ],
-)
-def test_a_log_is_late_or_too_late_by_the_times_that_both_tell(
-    created: int, seconds: float, begun: float | None, is_late: bool, is_after: bool
-) -> None:
-    reply: Any = SimpleNamespace(created=created, seconds=seconds)
-    assert (_is_late(reply, begun), _is_after(reply, begun)) == (is_late, is_after)
+    ):
+        reply: Any = SimpleNamespace(created=created, seconds=seconds)
+        assert (_is_late(reply, begun), _is_after(reply, begun)) == (is_late, is_after), (created, seconds, begun)
 
 
 @pytest.mark.parametrize(

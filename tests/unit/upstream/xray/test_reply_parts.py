@@ -98,9 +98,8 @@ def test_a_grammar_that_the_server_made_has_taken_the_generation_prompt(
     assert _prefill(settings, asked(**body)) == prefill
 
 
-@pytest.mark.parametrize(
-    ("dialect", "body", "top"),
-    [
+def test_as_many_probabilities_are_left_as_the_server_would_have_given() -> None:
+    cases: list[tuple[Any, dict[str, Any], int]] = [
         ("completion", {}, 0),
         ("completion", {"n_probs": 5, "logprobs": 3}, 5),
         ("completion", {"n_probs": 0}, 0),
@@ -112,9 +111,6 @@ def test_a_grammar_that_the_server_made_has_taken_the_generation_prompt(
         ("chat", {"logprobs": True, "top_logprobs": 3}, 3),
         ("chat", {"logprobs": False, "top_logprobs": 3}, 0),
         ("chat", {"logprobs": "yes"}, 0),
-    ],
-)
-def test_as_many_probabilities_are_left_as_the_server_would_have_given(
-    dialect: Any, body: dict[str, Any], top: int
-) -> None:
-    assert _top(dialect, body) == top
+    ]
+    for dialect, body, top in cases:
+        assert _top(dialect, body) == top, (dialect, body)

@@ -142,6 +142,19 @@ def test_top_n_sigma_keeps_what_is_within_so_many_deviations_of_the_best(seed: i
     assert [one.logits[: len(best)].tolist() for one in refused] == [one.logits[: len(best)].tolist() for one in found]
 
 
+def test_typical_keeps_all_where_more_are_to_be_kept_than_there_are() -> None:
+    (found,) = steps.typical(candidates([1.0, 0.0, -2.0]), replace(OFF, typical_p=0.5, min_keep=4))
+    assert sorted(found.ids.tolist()) == [10, 11, 12]
+
+
+def test_top_p_is_decided_where_the_last_listed_token_reaches_the_sum() -> None:
+    logits = np.log(np.array([0.5, 0.3], dtype=np.float32))
+    given = ServerCandidates(np.array([10, 11]), logits, is_sorted=True, rest=math.log(0.1), whole_mass=1.0)
+    assert kept(steps.top_p(given, replace(OFF, top_p=0.7))) == [[10, 11]]
+    with pytest.raises(UndecidedDraw):
+        steps.top_p(given, replace(OFF, top_p=0.9))
+
+
 def test_typical_is_undecided_where_a_token_has_no_weight_at_all() -> None:
     with pytest.raises(UndecidedDraw):
         steps.typical(candidates([1.0, 0.0, -math.inf]), replace(OFF, typical_p=0.5))
