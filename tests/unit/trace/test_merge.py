@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from espalier.errors import InputError
 from espalier.trace.foreign.evidence import Evidence
 from espalier.trace.foreign.log_reader import LogReader
-from espalier.trace.foreign.matching import MatchError
+from espalier.trace.foreign.matching import LogLink, MatchError, Unmatched
 from espalier.trace.foreign.merge import (
     LONGEST,
     CombinedTrace,
@@ -31,7 +31,7 @@ from espalier.trace.foreign.merge import (
 )
 from espalier.trace.foreign.placing import placed
 from espalier.trace.foreign.responses import ApiStep, ResponseError, read_response
-from espalier.trace.foreign.tasks import Tasks
+from espalier.trace.foreign.tasks import TaskKey, Tasks
 
 
 def token(id_: int, text: str, logprob: float, *top: tuple[int, str, float]) -> dict[str, Any]:
@@ -269,6 +269,20 @@ def test_a_log_is_too_late_for_a_reply_that_ended_two_seconds_before_it(
     assert any("begun after the response had ended" in one for one in found.warnings) == is_after
     assert found.is_matched == (not is_after)
     assert fitted(response(created=0), log).is_matched, "it does not say when it was made"
+
+
+def test_what_is_unmatched_says_how_its_task_is_taken_all_the_same() -> None:
+    for key, forced in (
+        (TaskKey(7, 0), "--task 7 --force takes it all the same; "),
+        (TaskKey(None, 0), ""),
+        (None, ""),
+    ):
+        link = LogLink(how="none", reason="it contradicts", key=key)
+        with pytest.raises(Unmatched, match="nothing is written: it contradicts") as told:
+            CombinedTrace(data={}, warnings=(), link=link).check()
+        assert told.value.hint == f"{forced}--estimate does without a log"
+    CombinedTrace(data={}, warnings=(), link=LogLink(how="fit", reason="it fits")).check()
+    CombinedTrace(data={}, warnings=(), link=None).check()
 
 
 def test_one_task_number_in_two_slots_is_refused_unless_the_slot_is_told():

@@ -16,7 +16,7 @@ from espalier.tokens.vocab import Vocab
 from espalier.upstream.xray.distribution import ReportedTokens
 from espalier.upstream.xray.follow import _spell_tokens
 from espalier.upstream.xray.grammar.matcher import States
-from espalier.upstream.xray.grammar.pieces import WHOLE, Pieces
+from espalier.upstream.xray.grammar.pieces import WHOLE, PartialCharacter, Pieces
 from espalier.upstream.xray.grammar.program import Chars, compile_program
 from espalier.upstream.xray.record import (
     LISTED,
@@ -174,6 +174,14 @@ def test_the_search_for_what_a_grammar_allows_can_be_stopped(monkeypatch: pytest
     monkeypatch.setattr("espalier.upstream.xray.grammar.matcher.check", stop)
     with pytest.raises(TimeoutError):
         states('root ::= "ab" "c"*').start  # noqa: B018
+    monkeypatch.undo()
+    for begun in (WHOLE, PartialCharacter(3, 1)):
+        here = states('root ::= "ab" "c"*')
+        state = here.start
+        monkeypatch.setattr("espalier.upstream.xray.grammar.matcher.check", stop)
+        with pytest.raises(TimeoutError):
+            here.mask(state, begun)
+        monkeypatch.undo()
 
 
 @pytest.mark.parametrize(

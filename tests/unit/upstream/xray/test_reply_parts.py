@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
+from espalier.upstream.xray.sampler.settings import RANDOM_SEED
 from espalier.upstream.xray.wire.reply import OutputSoFar, _learn_one, _learn_rest, _prefill
-from espalier.upstream.xray.wire.request import DEFAULT_TOP, PROMPT_SHOWN, ClientRequest, _top
+from espalier.upstream.xray.wire.request import DEFAULT_TOP, PROMPT_SHOWN, ClientRequest, _top, read_request
 
 
 def asked(*, dialect: Any = "completion", is_stream: bool = False, copies: int = 1, **body: Any) -> ClientRequest:
@@ -114,3 +116,20 @@ def test_as_many_probabilities_are_left_as_the_server_would_have_given() -> None
     ]
     for dialect, body, top in cases:
         assert _top(dialect, body) == top, (dialect, body)
+
+
+def test_a_request_keeps_its_seed_and_what_it_asks_for() -> None:
+    def read(**body: Any) -> ClientRequest:
+        return read_request("/completion", json.dumps({"grammar": "root ::= .", **body}).encode())
+
+    assert [read(seed=seed).seed for seed in (0, 7, RANDOM_SEED - 1, RANDOM_SEED, -1)] == [
+        0,
+        7,
+        RANDOM_SEED - 1,
+        None,
+        None,
+    ]
+    assert read().seed is None
+    for name, field in (("stream", "is_stream"), ("return_tokens", "has_tokens"), ("timings_per_token", "has_timings")):
+        assert [getattr(read(**{name: value}), field) for value in (True, False)] == [True, False]
+        assert getattr(read(), field) is False

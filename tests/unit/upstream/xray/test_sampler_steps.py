@@ -268,6 +268,27 @@ def test_logits_are_at_their_level_and_unlisted_ones_below_the_last() -> None:
     assert (refused.logits.tolist(), refused.whole_mass) == ([-math.inf, -1.0], None)
 
 
+def test_tokens_are_gone_through_by_id_where_no_sampler_sorts_them() -> None:
+    given = ReportedTokens(ids=np.array([5, 2]), logprobs=np.array([-0.5, -1.0], dtype=np.float32), width=2)
+    assert chain()._candidates(given, None).ids.tolist() == [2, 5]
+    for name, more in (
+        ("top_k", {"top_k": 1}),
+        ("top_p", {"top_p": 0.5}),
+        ("typ_p", {"typical_p": 0.5}),
+        ("top_n_sigma", {"top_n_sigma": 1.0}),
+        ("temperature", {"dynatemp_range": 0.5}),
+    ):
+        assert chain(samplers=(name,), **more)._candidates(given, None).ids.tolist() == [5, 2], name
+        assert chain(**more)._candidates(given, None).ids.tolist() == [2, 5], "it is not in the chain"
+    assert chain(mirostat=2)._candidates(given, None).ids.tolist() == [5, 2]
+
+
+def test_xtc_takes_a_number_where_it_may_leave_something_out() -> None:
+    here = chain(samplers=("xtc",), xtc_probability=0.5, xtc_threshold=0.1)
+    for given, chances in ((listed(-0.5, -1.0), 1), (listed(0.0), 0)):
+        assert {draw.after.chances for draw in here.draw(given, here.start, [])} == {chances}
+
+
 def reported_tokens(*ids: int, is_whole: bool) -> Any:
     """A ReportedTokens, as far as `is_level` looks at it."""
 
