@@ -12,6 +12,7 @@ from espalier.errors import UpstreamError
 from espalier.upstream.xray import follow
 from espalier.upstream.xray.follow import _ReplyRun, following
 from espalier.upstream.xray.replay import BROKEN, SamplerReplay, StepVerdict
+from espalier.upstream.xray.sampler.candidates import UndecidedDraw
 from espalier.upstream.xray.wire.reply import OutputSoFar
 from tests.unit.upstream.xray.test_sampler_steps import OFF
 
@@ -216,3 +217,36 @@ def test_a_step_whose_draw_is_the_servers_is_checked() -> None:
     assert [(verdict.outcome, verdict.is_checked, after) for verdict, after in found] == [("accepted", True, "after 5")]
     assert here._steps("start", "reported", 7) == []  # type: ignore[arg-type]
     assert len(here._steps("start", "reported", None)) == 2  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("error", "decides"), [(UndecidedDraw(), False), (UpstreamError("it is wrong"), True)])
+def test_a_step_that_cannot_be_told_is_asked_for_and_one_that_is_wrong_is_not(error: Exception, decides: bool) -> None:
+    def fails(*_: Any) -> Any:
+        raise error
+
+    here = SamplerReplay(SimpleNamespace(start="start", settings=replace(OFF, mirostat=2), draw=fails), None, [])  # type: ignore[arg-type]
+    assert here.decides(1, "reported") == decides  # type: ignore[arg-type]
+    assert here.fits(1, "reported"), "nothing speaks against it"  # type: ignore[arg-type]
+    assert here.predict("reported") is None  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("prefill", "states", "again", "taken", "why"),
+    [
+        ("", SimpleNamespace(has_tokens=True), None, [], ""),
+        ("ab", None, None, [], ""),
+        ("ab", SimpleNamespace(has_tokens=False), None, [(-1, b"ab")], ""),
+        ("ab", SimpleNamespace(has_tokens=True), Splits([1, 0]), [(1, b"one"), (0, b"zero")], ""),
+        ("ab", SimpleNamespace(has_tokens=True), Splits(None), [], "the server is away"),
+        ("ab", SimpleNamespace(has_tokens=True), None, [], "the server is not asked for more"),
+    ],
+)
+def test_what_a_grammar_has_taken_before_the_first_token_is_split_where_it_names_tokens(
+    prefill: str, states: Any, again: Any, taken: Any, why: str
+) -> None:
+    known = SimpleNamespace(pieces=SimpleNamespace(pieces=[b"zero", b"one"]))
+    run: Any = SimpleNamespace(
+        _told=OutputSoFar(prefill=prefill), _states=states, _again=again, _known=known, _reason=""
+    )
+    assert _ReplyRun._prefill(run) == taken
+    assert run._reason == (f"the tokens of the generation prompt are not known: {why}" if why else "")

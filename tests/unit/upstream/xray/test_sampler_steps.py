@@ -283,6 +283,15 @@ def test_tokens_are_gone_through_by_id_where_no_sampler_sorts_them() -> None:
     assert chain(mirostat=2)._candidates(given, None).ids.tolist() == [5, 2]
 
 
+def test_a_draw_with_too_many_possibilities_is_undecided(monkeypatch: pytest.MonkeyPatch) -> None:
+    edge = float(np.float32(math.log(0.25)))
+    here, given = chain(samplers=("min_p",), min_p=0.25), listed(0.0, edge, -5.0)
+    assert here.draw(given, here.start, [])
+    monkeypatch.setattr("espalier.upstream.xray.sampler.chain.MOST_OPTIONS", 1)
+    with pytest.raises(UndecidedDraw):
+        here.draw(given, here.start, [])
+
+
 def test_xtc_takes_a_number_where_it_may_leave_something_out() -> None:
     here = chain(samplers=("xtc",), xtc_probability=0.5, xtc_threshold=0.1)
     for given, chances in ((listed(-0.5, -1.0), 1), (listed(0.0), 0)):
