@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 
 import espalier
 from espalier.wiring import demo_model
@@ -26,6 +26,8 @@ from tests.warm_shell import warm_shell
 
 settings.register_profile("espalier", deadline=None, max_examples=examples(100))
 settings.register_profile("ci", parent=settings.get_profile("espalier"), derandomize=True)
+# Where it only matters whether a test fails, for `scripts/mutants`: making a failing example small takes minutes.
+settings.register_profile("mutants", parent=settings.get_profile("ci"), phases=(Phase.explicit, Phase.generate))
 settings.load_profile("ci" if os.environ.get("CI") else "espalier")
 
 # No test needs a network. Online, a model that is not there is asked for again and again, for 20 s and more. Read when

@@ -95,6 +95,8 @@ def run_part(part: Part, count: int, seed: int, only: str) -> int:
     runner = MutantRunner(ROOT, chosen, report)
     with tempfile.TemporaryDirectory() as folder:
         options = ["-q", "--no-header", "-p", "no:cacheprovider", "-p", "no:xdist", f"--basetemp={folder}/tests"]
+        # A limit of its own for each test is the runner's; pytest-timeout would set the same timer.
+        options += ["--hypothesis-profile=mutants", "--timeout=0"]
         pytest.main([*options, "-m", "not browser", *part.tests], plugins=[runner])
     for test in runner.failing:
         print(f"fails without a change: {test}")
@@ -125,8 +127,8 @@ def main() -> int:
     print("| part | changes | tried | killed | explained | survived | killed or explained |")
     print("|---|---|---|---|---|---|---|", flush=True)
     # Each part in a process of its own: what one part's tests import is not in the others' way. Examples are drawn the
-    # same each time, and fewer of them.
-    settings = {"CI": "1", "TEST_EXAMPLES": "0.1", "OMP_NUM_THREADS": "1"}
+    # same each time, and fewer of them; every row of a table runs, since it may be the one that notices.
+    settings = {"CI": "1", "TEST_EXAMPLES": "0.1", "TEST_ROWS": "1", "OMP_NUM_THREADS": "1"}
     codes = []
     for name in arguments.parts or parts:
         command = [sys.executable, "-m", "scripts.mutants", name, "--within", f"--count={arguments.count}"]

@@ -124,7 +124,7 @@ def parse(raw: bytes, *, line: int | None = None) -> Any:
         if b"\\u" in raw:
             json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError, TooLarge) as error:
-        why = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+        why = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise Refused(InputFault(code="invalid_json_line", message=f"this is not JSON: {why}", line=line)) from error
     return value
 

@@ -64,6 +64,7 @@ def test_what_has_no_list_is_told_and_the_rest_applied():
 def test_safety_of_a_preset_is_applied_whole_or_refused():
     mine = preset(("safety", {"categories": ["pii"], "patterns": ["x", {"regex": "y+"}]}), safety_preset="minimal")
     assert merged(mine)[0] == Safety("minimal", categories=["pii"], patterns=["x", {"regex": "y+"}])
+    assert merged(preset(("safety", {"patterns": ["x"]}))).constraint == Safety(patterns=["x"])
     off = Preset(name="mine", filters=({"type": "safety", "enabled": False},))
     assert merged(off) == (None, SamplingConfig(), ())
     for options, words in (

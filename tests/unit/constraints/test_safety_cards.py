@@ -169,6 +169,7 @@ def test_groups_of_other_sizes_are_no_card(shape: tuple[int, ...]) -> None:
     rng = random.Random(sum(shape) * len(shape))
     cards = [in_groups(valid(str(start), sum(shape), rng), shape, "   ") for start in range(10, 100)]
     compare(cards)
+    compare([card[:-1] + last for card in cards[::4] for last in "0123456789"])
     assert not [card for card in cards if card.startswith("4") and cards_in(card)]
 
 
@@ -179,6 +180,11 @@ def test_a_card_begins_after_a_space_or_a_bracket_and_not_within_a_word(before: 
         [before + card for card in cards] + [f"{before} {card}" for card in cards] + [card + before for card in cards]
     )
     assert [bool(cards_in(card)) for card in cards] == [True] * 4
+
+
+def test_a_card_does_not_begin_within_a_word_of_full_width() -> None:
+    cards = ["4111111111111111", "4111 1111 1111 1111", "3782-822463-10005"]
+    compare([before + gap + card for before in BEFORE for gap in ("", " ") for card in cards])
 
 
 def test_eight_groups_joined_by_hyphens_are_not_summed_as_one_card() -> None:

@@ -146,6 +146,13 @@ def test_a_known_tree_is_searched_depth_first(one, other, text, rewinds):
     assert eng.engine.model.live == 0
 
 
+def test_penalties_look_at_the_prompt():
+    assert "a" in PROMPT
+    words = both(["a", "b"], ["a", "b"])
+    assert followed(letters(), words, temperature=0).text == "a"
+    assert followed(letters(), words, temperature=0, repetition_penalty=10.0).text == "b"
+
+
 @given(
     st.sets(st.text("abc", min_size=1, max_size=4), min_size=1, max_size=8),
     st.sets(st.text("abc", min_size=1, max_size=4), min_size=1, max_size=8),

@@ -20,8 +20,10 @@ def no_plan() -> Iterator[Any]:
     yield from ()
 
 
-def admission(*, slots: int = 9, lanes: int = 8, room: int = ROOM, is_fair: bool = True) -> Admission:
-    model = StrictModel(slots=slots, room=room, max_positions=room)
+def admission(
+    *, slots: int = 9, lanes: int = 8, room: int = ROOM, is_fair: bool = True, shares: bool = True
+) -> Admission:
+    model = StrictModel(slots=slots, room=room, max_positions=room if shares else room // slots)
     return Admission(model, Room(model), lanes=lanes, is_fair=is_fair)
 
 
@@ -104,6 +106,21 @@ def test_outputs_of_one_request_leave_lanes_and_get_them_back() -> None:
         made.end(ticket, 1)
     assert made._requests == {}
     assert made._owners == {}
+
+
+@pytest.mark.parametrize(
+    ("lanes", "shares", "most"),
+    [(32, True, 30), (32, False, 30), (8, True, 8), (8, False, 7), (4, False, 3), (3, False, 3)],
+)
+def test_an_owner_leaves_a_sixteenth_of_the_lanes_or_one_where_no_room_is_left_to_others(
+    lanes: int, shares: bool, most: int
+) -> None:
+    made = admission(slots=64, lanes=lanes, room=64_000, shares=shares)
+    first = waits(made, owner="b")
+    mine = [waits(made, owner="a") for _ in range(40)]
+    assert made.begin_next() is first
+    made.end(first, 1)
+    assert begun(made) == mine[:most]
 
 
 def test_without_fairness_tickets_begin_in_their_order_up_to_the_last_lane() -> None:

@@ -32,6 +32,27 @@ def test_a_batch_has_at_most_so_many_lines_and_blank_ones_do_not_count() -> None
     assert codes(b"", 3) == ["empty_file"]
 
 
+def test_a_mark_of_the_byte_order_stands_before_the_first_line_alone() -> None:
+    mark = b"\xef\xbb\xbf"
+    assert codes(mark + lines(2), 3) == ["line"] * 2
+    assert codes(lines(1) + mark + lines(2), 3) == ["line", "invalid_json_line", "line"]
+
+
+def test_a_line_may_have_so_many_bytes_beside_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    (first,) = lines(1).splitlines()
+    monkeypatch.setattr(intake, "LINE_BYTES", len(first))
+    monkeypatch.setattr(intake, "PIECE", 7)
+    assert codes(first + b"\n", 3) == ["line"]
+    assert codes(first + b" \n" + first, 3) == ["line_too_long", "line"]
+    assert codes(first + b" " * 40, 3) == ["line_too_long"]
+
+
+@pytest.mark.parametrize("custom_id", [None, 5, "", ["c"]])
+def test_an_id_of_a_line_is_a_text(custom_id: Any) -> None:
+    row = {"custom_id": custom_id, "method": "POST", "url": ROUTE, "body": {}}
+    assert codes(json.dumps(row).encode(), 3) == ["missing_custom_id"]
+
+
 def items(content: bytes, most: int = 10) -> list[Any]:
     return [json.loads(item) for item in ListReader(io.BytesIO(content), most=most)]
 

@@ -18,7 +18,7 @@ from espalier.errors import EspalierError, OutputError, Overloaded, ReplicaLost,
 from espalier.jobs.retry import Retry
 from espalier.jobs.states import BatchState
 from espalier.jobs.values import ItemAnswer, WorkItem
-from espalier.jobs.worker import Worker
+from espalier.jobs.worker import Tally, Worker
 from espalier.store.batches.open import BatchStore
 from espalier.store.batches.queue import POISON, SUSPECT
 from tests.batch_jobs import Echo, found, line, open_batches, results, submit
@@ -120,12 +120,13 @@ class Judging(Echo):
 
 
 def test_each_recorded_result_is_told_and_counted_by_its_verdict(store: BatchStore) -> None:
-    submit(store, [line(number, valid=valid) for number, valid in enumerate((True, True, False, None))])
+    lines = [line(number, valid=valid) for number, valid in enumerate((True, True, True, False, None))]
+    submit(store, [*lines, line(5, valid=None, status=400), line(6, valid=None, status=503)])
     told: list[bool | None] = []
     made = worker(store, Judging(), told=lambda attempt: told.append(attempt.answer.valid))
     asyncio.run(made.run())
-    assert (made.tally.done, made.tally.judged, made.tally.invalid) == (4, 3, 1)
-    assert Counter(told) == {True: 2, False: 1, None: 1}
+    assert made.tally == Tally(done=5, failed=2, again=2, judged=4, invalid=1)
+    assert Counter(told) == {True: 3, False: 1, None: 3}
 
 
 def test_a_worker_that_has_ended_leaves_no_thread(store: BatchStore) -> None:
@@ -134,6 +135,26 @@ def test_a_worker_that_has_ended_leaves_no_thread(store: BatchStore) -> None:
     made = worker(store, Echo())
     asyncio.run(made.run())
     assert not [thread.name for thread in set(threading.enumerate()) - before if thread.name.startswith("espalier-")]
+
+
+def test_calls_of_the_queue_are_made_one_after_the_other(store: BatchStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: dict[str, set[threading.Thread]] = {}
+
+    def noted(name: str) -> None:
+        call, seen = getattr(store.queue, name), threads.setdefault(name, set())
+
+        def note(*given: Any, **named: Any) -> Any:
+            seen.add(threading.current_thread())
+            return call(*given, **named)
+
+        monkeypatch.setattr(store.queue, name, note)
+
+    for name in ("claim", "record", "renew", "validate", "tend"):
+        noted(name)
+    submit(store, [line(one) for one in range(40)])
+    asyncio.run(worker(store, Echo(), pipeline=2, window=1, beat=0.0).run())
+    assert len(threads["claim"] | threads["record"] | threads["renew"]) == 1
+    assert len(threads["validate"] | threads["tend"]) == 1
 
 
 def test_the_longest_item_of_a_window_begins_first(store: BatchStore) -> None:
@@ -242,6 +263,106 @@ def test_running_items_stop_at_the_next_heartbeat(how: str, store: BatchStore) -
     assert found(store, batch.id).state == (BatchState.CANCELLED if how == "cancel" else BatchState.COMPLETED)
 
 
+def test_a_heartbeat_goes_on_after_one_that_had_nothing_to_renew_or_to_stop(
+    store: BatchStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    renewed, renew = list[int](), store.queue.renew
+
+    def note(name: str, leases: Any) -> Any:
+        renewed.append(len(leases))
+        return renew(name, leases)
+
+    monkeypatch.setattr(store.queue, "renew", note)
+
+    async def run() -> None:
+        executor = Waiting()
+        made = worker(store, executor, until_idle=False, beat=0.0, idle=3_600.0)
+        running = asyncio.create_task(made.run())
+        while not (made._wake._waiters and made._input._waiters):  # it waits for something to come
+            await asyncio.sleep(0)
+        for _ in range(10):  # heartbeats that have nothing to renew
+            await asyncio.sleep(0)
+        batch = submit(store, [line(1)])
+        made.wake()
+        while len(renewed) < 3 and not running.done():  # heartbeats that have nothing to stop
+            await asyncio.sleep(0)
+        store.batches.pause(batch.id, caller=None, paused=True)
+        while not executor.stopped and not running.done():
+            await asyncio.sleep(0)
+        assert executor.stopped == ["c1"]
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+
+
+def test_items_that_waited_in_a_window_when_their_batch_paused_run_once_when_it_goes_on(
+    store: BatchStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch, executor = submit(store, [line(one) for one in range(4)]), Waiting()
+    released, release = list[int](), store.queue.release
+
+    def note(name: str, leases: Any) -> Any:
+        release(name, leases)
+        released.append(len(leases))
+
+    monkeypatch.setattr(store.queue, "release", note)
+
+    async def run() -> None:
+        running = asyncio.create_task(worker(store, executor, pipeline=1, window=4).run())
+        await executor.begun.wait()
+        store.batches.pause(batch.id, caller=None, paused=True)
+        while not released:
+            await asyncio.sleep(0)
+        executor.goes_on.set()
+        store.batches.pause(batch.id, caller=None, paused=False)
+        await running
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+    assert released[0] == 4
+    assert sorted(executor.seen) == ["c0", "c1", "c2", "c3"]
+    assert found(store, batch.id).counts.completed == 4
+
+
+def test_a_batch_that_pauses_stops_its_own_items_alone(store: BatchStore) -> None:
+    paused, other = (submit(store, [line(number)]) for number in (1, 2))
+    executor = Waiting()
+
+    async def run() -> None:
+        running = asyncio.create_task(worker(store, executor).run())
+        while executor.now < 2:
+            await asyncio.sleep(0)
+        store.batches.pause(paused.id, caller=None, paused=True)
+        while not executor.stopped:
+            await asyncio.sleep(0)
+        executor.goes_on.set()
+        while found(store, other.id).state != BatchState.COMPLETED:
+            await asyncio.sleep(0)
+        store.batches.pause(paused.id, caller=None, paused=False)
+        await running
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+    assert executor.stopped == ["c1"]
+    assert sorted(executor.seen) == ["c1", "c2"]
+
+
+def test_more_items_are_claimed_only_once_half_of_the_window_has_run(
+    store: BatchStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit(store, [line(one) for one in range(40)])
+    asked, claim = list[int](), store.queue.claim
+
+    def note(name: str, limit: int, *, alone: bool) -> Any:
+        asked.append(limit)
+        return claim(name, limit, alone=alone)
+
+    monkeypatch.setattr(store.queue, "claim", note)
+    executor = Echo()
+    asyncio.run(worker(store, executor, pipeline=2, window=4).run())
+    assert len(executor.seen) == 40
+    assert set(asked) <= set(range(4, 9)), "of a window of 8"
+
+
 class SlowToStop(Waiting):
     """An executor that takes a while to stop."""
 
@@ -297,6 +418,39 @@ def test_a_cancelled_worker_gives_its_items_back_untouched(store: BatchStore) ->
     assert found(store, batch.id).counts.pending == 3
     asyncio.run(worker(store, Echo()).run())
     assert found(store, batch.id).counts.completed == 3
+
+
+def test_a_cancelled_worker_gives_nothing_back_before_its_calls_of_the_queue_have_ended(
+    store: BatchStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began, door, order = threading.Event(), threading.Event(), list[str]()
+    tend, release = store.queue.tend, store.queue.release
+
+    def slow(name: str) -> bool:
+        began.set()
+        door.wait(30)
+        order.append("tend")
+        return tend(name)
+
+    def note(name: str, leases: Any) -> None:
+        order.append("release")
+        release(name, leases)
+
+    monkeypatch.setattr(store.queue, "tend", slow)
+    monkeypatch.setattr(store.queue, "release", note)
+
+    async def run() -> None:
+        running = asyncio.create_task(worker(store, Echo(), until_idle=False).run())
+        await asyncio.to_thread(began.wait, 30)
+        running.cancel()
+        for _ in range(50):
+            await asyncio.sleep(0)
+        await asyncio.to_thread(lambda: None)
+        door.set()
+        await asyncio.gather(running, return_exceptions=True)
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+    assert order == ["tend", "release"]
 
 
 def test_a_full_disk_ends_the_worker_and_the_job_goes_on_later(

@@ -184,6 +184,7 @@ def test_a_caller_who_leaves_while_the_database_is_asked_leaves_no_slot_behind()
         task.cancel()
         counters.door.set()
         await asyncio.gather(task, return_exceptions=True)
+        assert task.cancelled()
         assert counters._slots == {}
         await admit(gate, OTHER)
         await gate.close()
@@ -204,6 +205,34 @@ def test_what_is_held_is_renewed_and_a_database_that_is_away_ends_no_generation(
         counters.is_broken = False
         await gate.renew()
         assert len(counters.renewed) == 1  # nothing was held any more
+        await gate.close()
+
+    asyncio.run(main())
+
+
+def test_slots_of_a_shared_database_are_renewed_as_long_as_they_are_held(monkeypatch):
+    monkeypatch.setattr("espalier.server.admit.gate.LEASE_SECONDS", 0)
+
+    async def main():
+        counters = Shared()
+        gate = gate_of(counters)
+        for _ in range(2):  # it ends with the last slot, and begins again with the next
+            counters.renewed.clear()
+            async with gate.admit(TEAM):
+                while len(counters.renewed) < 2:
+                    await asyncio.sleep(0)
+            while not gate._renewing.done():
+                await asyncio.sleep(0)
+        await gate.close()
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def test_slots_of_this_process_need_no_renewal():
+    async def main():
+        gate = gate_of(LocalCounters())
+        async with gate.admit(TEAM):
+            assert asyncio.all_tasks() == {asyncio.current_task()}
         await gate.close()
 
     asyncio.run(main())

@@ -16,10 +16,12 @@ pytest.importorskip("fastapi")
 
 from espalier.decoding.options import Decoding
 from espalier.engines.base import FinishEvent, TokenEvent, Usage
-from espalier.errors import DeadEnd, EspalierError, LimitExceeded, OutputError, Stranded
+from espalier.errors import Cancelled, DeadEnd, EspalierError, LimitExceeded, OutputError, Stranded, Unavailable
 from espalier.server.answering import generation as generations
 from espalier.server.answering.generation import Generation, GenerationOutput, system_text
 from espalier.server.http.errors import TooCostly, code_of
+from espalier.server.observe.telemetry import ReplyCosts
+from espalier.store.trace_columns import identify_constraint
 from tests.server_app import CountingMeter
 
 
@@ -31,6 +33,10 @@ class NotedSpan:
     def __init__(self) -> None:
         self.errors: list[EspalierError] = []
         self.firsts: list[float] = []
+        self.costs: list[ReplyCosts] = []
+
+    def constrained(self, costs: ReplyCosts) -> None:
+        self.costs.append(costs)
 
     def failed(self, error: EspalierError) -> None:
         self.errors.append(error)
@@ -202,6 +208,34 @@ def test_the_content_log_has_the_prompt_and_every_answer(caplog: pytest.LogCaptu
     assert record.__dict__["request_id"] == "req"
 
 
+def test_a_span_that_is_recorded_hears_what_the_constraint_cost_all_outputs() -> None:
+    regex = {"type": "regex", "pattern": "a+"}
+    traces = [SimpleNamespace(constraint=spec, total_tax_nats=nats) for spec, nats in ((None, 0.5), (regex, 0.25))]
+    verdicts = [SimpleNamespace(valid=valid) for valid in (True, None)]
+    of = [result(trace=trace, verdict=verdict) for trace, verdict in zip(traces, verdicts, strict=True)]
+    of.append(result(verdict=None))
+    running = generation(*(GenerationOutput(trace_id=name) for name in ("trc_1", None, "trc_2")))
+    span: Any = running.span
+    running.ended("id", of)
+    assert span.costs == [], "nobody records it"
+    span.is_recording = True
+    running.ended("id", of)
+    (told,) = span.costs
+    assert (told.fingerprint, told.title) == identify_constraint(regex)
+    assert (told.tax_nats, told.verdicts) == (0.75, ["valid", "unknown", "unknown"])
+    assert told.traces == ["trc_1", "trc_2"]
+    running.ended("id", [result(verdict=None)])
+    assert (span.costs[-1].fingerprint, span.costs[-1].tax_nats) == (None, None)
+
+
+def test_a_run_that_the_closing_server_cancelled_may_be_sent_again() -> None:
+    running = generation(GenerationOutput(running=Scripted([], Cancelled("cancelled"))))  # type: ignore[arg-type]
+    with pytest.raises(Unavailable, match="the server is closing") as told:
+        asyncio.run(read(running))
+    assert told.value.hint == "send the request again"
+    assert running.code == told.value.code
+
+
 class Saving:
     """A pool that takes a while. error: what it ends with."""
 
@@ -262,6 +296,15 @@ def test_a_reply_waits_for_its_trace_unless_the_database_is_slow_and_nobody_aske
     assert output.trace_id == (None if is_slow and shown == "none" else "trc")
     assert writer.puts[0]["trace_id"] == "trc"
     assert writer.puts[0]["to_first_token"] > 0
+
+
+def test_an_output_without_a_promised_trace_keeps_none() -> None:
+    writer = Writer()
+    running, output = traced(writer)
+    output.promised_id = None
+    asyncio.run(read(running))
+    assert writer.puts == []
+    assert output.trace_id is None
 
 
 def test_a_trace_that_fails_after_its_reply_has_gone_leaves_no_error_that_nobody_reads(

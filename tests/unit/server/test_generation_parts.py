@@ -27,6 +27,8 @@ def asked(decoding: Decoding | None = None, *, constraint: Any = None, tools: An
         (asked(), None),
         (asked(Decoding(strategy="smc", particles=8)), "particles"),
         (asked(Decoding(strategy="beam", num_beams=4), num_beams="best_of"), "best_of"),
+        (asked(Decoding(strategy="beam", num_beams=2)), "num_beams"),
+        (asked(Decoding(strategy="beam", num_beams=1)), None),
         (asked(Decoding(strategy="smc")), "espalier.strategy"),
         (asked(Decoding(strategy="smc"), strategy="mode"), "mode"),
     ],

@@ -102,6 +102,14 @@ def test_a_stream_says_how_far_an_output_is(monkeypatch: pytest.MonkeyPatch) -> 
     assert stream.so_far(0, whole) == timings(whole, began=10.0, first=11.0, last=14.0)
 
 
+def test_speeds_of_less_than_a_millisecond_are_told_and_those_of_no_time_are_0() -> None:
+    counted = Usage(prompt_tokens=6, completion_tokens=3, cached_tokens=2)
+    quick = timings(counted, began=0.0, first=0.0005, last=0.00075)
+    assert (quick["prompt_per_second"], quick["predicted_per_second"]) == pytest.approx((8_000, 12_000))
+    at_once = timings(counted, began=10.0, first=10.0, last=10.0)
+    assert (at_once["prompt_per_second"], at_once["predicted_per_second"]) == (0.0, 0.0)
+
+
 @pytest.mark.parametrize(("cached", "told"), [(2, 2), (None, 0)])
 def test_a_stream_says_what_the_prompt_took_where_the_engine_knows(cached: int | None, told: int) -> None:
     stream = StreamTimings(began=10.0)

@@ -242,7 +242,7 @@ def test_a_batch_expires_with_what_it_has_finished(batches: BatchStore, clock: C
     batch_id = begun(batches, 3, window=100.0)
     first, second = batches.queue.claim("w", 2, alone=True)
     batches.queue.record("w", [ItemEnd(lease=first.lease, answer=answer("in time"))])
-    clock.now += 101
+    clock.now = found(batches, batch_id).expires or 0.0
     assert list(batches.queue.renew("w", [second.lease])) == [second.lease]
     batches.queue.release("w", [second.lease])
     batches.queue.tend("w")
@@ -277,15 +277,13 @@ def test_a_worker_gets_no_more_items_of_several_batches_than_it_asks_for(batches
     assert [(one.lease.batch, one.lease.line) for one in claimed] == [(first, 1), (first, 2), (second, 1)]
 
 
-def test_the_results_of_a_word_list_servers_job_are_one_list_that_numbers_its_items_from_0(batches: BatchStore) -> None:
-    batch_id = begun(batches, 2)
-    finish(batches)
-    entries = json.loads(b"".join(batches.results.wordlist_list(batch_id, given_ids=False)))
-    assert [one["id"] for one in entries] == [f"chatcmpl-batch-{batch_id}-{index}" for index in (0, 1)]
-    assert not any("custom_id" in one for one in entries)
-    refused = submit(batches, b"\n\n").id
-    assert batches.queue.validate("w", Echo())
-    assert b"".join(batches.results.wordlist_list(refused, given_ids=False)) == b"[]"
+def test_of_an_input_with_many_faults_the_first_are_told(batches: BatchStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("espalier.store.batches.stages.MOST_FAULTS", 3)
+    for count, told in ((2, 2), (3, 3), (5, 3)):
+        batch = submit(batches, jsonl([line(1)]) + b"{\n" * count)
+        assert batches.queue.validate("w", Echo())
+        failed = found(batches, batch.id)
+        assert (failed.state, [one.line for one in failed.errors]) == (BatchState.FAILED, [*range(2, 2 + told)])
 
 
 def test_a_batch_whose_input_was_deleted_before_it_was_read_fails_and_says_so(batches: BatchStore) -> None:

@@ -6,6 +6,8 @@ import io
 import json
 import math
 from collections.abc import Sequence
+from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,11 +17,21 @@ from hypothesis import strategies as st
 from espalier.errors import InputError
 from espalier.trace.foreign.evidence import Evidence
 from espalier.trace.foreign.log_reader import LogReader
-from espalier.trace.foreign.matching import MatchError
-from espalier.trace.foreign.merge import CombinedTrace, _step, estimate, merge, merge_files, text_of
+from espalier.trace.foreign.matching import LogLink, MatchError, Unmatched
+from espalier.trace.foreign.merge import (
+    LONGEST,
+    CombinedTrace,
+    _is_after,
+    _is_late,
+    _step,
+    estimate,
+    merge,
+    merge_files,
+    text_of,
+)
 from espalier.trace.foreign.placing import placed
 from espalier.trace.foreign.responses import ApiStep, ResponseError, read_response
-from espalier.trace.foreign.tasks import Tasks
+from espalier.trace.foreign.tasks import TaskKey, Tasks
 
 
 def token(id_: int, text: str, logprob: float, *top: tuple[int, str, float]) -> dict[str, Any]:
@@ -202,6 +214,75 @@ def test_a_response_without_log_probabilities_or_a_count_has_the_steps_up_to_the
     found = fitted(bare, written([event(7, 1, 1)]))
     assert [one["token"]["text"] for one in found.data["steps"]] == ["", "b"]
     assert (rejected(found), found.data["summary"]["total_steps"]) == ([1], 2)
+    found = fitted(bare, written([event(7, 1, 1), event(7, 2, 2)]))
+    assert (rejected(found), found.data["summary"]["total_steps"]) == ([1, 2], 3)
+
+
+def test_what_a_caller_names_counts_before_the_task_that_the_reply_states():
+    log = written([event(7, 1, 1), event(8, 0, 0, slot=1), event(9, 1, 1, slot=2, request_id="r")])
+
+    def link(**told: Any) -> Any:
+        return fitted(response(task_id=7), log, **told).data["metadata"]["link"]
+
+    assert (link()["task_id"], link()["by"]) == (7, "task")
+    assert link(task=8)["task_id"] == 8
+    assert link(slot=1)["task_id"] == 8
+    assert link(request="r")["task_id"] == 9
+
+
+def test_a_log_is_late_or_too_late_by_the_times_that_both_tell() -> None:
+    for created, seconds, begun, is_late, is_after in (
+        (1000, 3.0, 996.0, False, False),
+        (1000, 3.0, 996.5, True, False),
+        (1000, 3.0, 1005.0, True, False),
+        (1000, 3.0, 1005.5, True, True),
+        (1000, 0.0, 1000.0 - LONGEST - 1, False, False),
+        (1000, 0.0, 1000.5 - LONGEST - 1, True, False),
+        (1000, 0.0, 1000.0 + LONGEST + 2, True, False),
+        (1000, 0.0, 1000.5 + LONGEST + 2, True, True),
+        (1, 1.0, 9.0, True, True),
+        (0, 1.0, 9.0, False, False),
+        (1000, 3.0, None, False, False),
+    ):
+        reply: Any = SimpleNamespace(created=created, seconds=seconds)
+        assert (_is_late(reply, begun), _is_after(reply, begun)) == (is_late, is_after), (created, seconds, begun)
+
+
+@pytest.mark.parametrize(
+    ("begun", "timings", "is_after"),
+    [
+        (5, {"prompt_ms": 1000, "predicted_ms": 2000}, False),
+        (6, {"prompt_ms": 1000, "predicted_ms": 2000}, True),
+        (602, {}, False),
+        (603, {}, True),
+        (None, {}, False),
+    ],
+)
+def test_a_log_is_too_late_for_a_reply_that_ended_two_seconds_before_it(
+    begun: int | None, timings: dict[str, int], is_after: bool
+) -> None:
+    made = 1_800_000_000
+    log = written([event(7, 1, 1)])
+    if begun is not None:
+        log = log.replace('"then"', json.dumps(datetime.fromtimestamp(made + begun, UTC).isoformat()))
+    found = fitted(response(created=made, **({"timings": timings} if timings else {})), log)
+    assert any("begun after the response had ended" in one for one in found.warnings) == is_after
+    assert found.is_matched == (not is_after)
+    assert fitted(response(created=0), log).is_matched, "it does not say when it was made"
+
+
+def test_what_is_unmatched_says_how_its_task_is_taken_all_the_same() -> None:
+    for key, forced in (
+        (TaskKey(7, 0), "--task 7 --force takes it all the same; "),
+        (TaskKey(None, 0), ""),
+        (None, ""),
+    ):
+        link = LogLink(how="none", reason="it contradicts", key=key)
+        with pytest.raises(Unmatched, match="nothing is written: it contradicts") as told:
+            CombinedTrace(data={}, warnings=(), link=link).check()
+        assert told.value.hint == f"{forced}--estimate does without a log"
+    CombinedTrace(data={}, warnings=(), link=LogLink(how="fit", reason="it fits")).check()
+    CombinedTrace(data={}, warnings=(), link=None).check()
 
 
 def test_one_task_number_in_two_slots_is_refused_unless_the_slot_is_told():
@@ -220,6 +301,8 @@ def test_the_text_of_a_token_is_the_replys_and_the_logs_only_where_the_reply_lac
     assert _step(0, lacking, sampled, taken)["token"]["text"] == "log"
     assert _step(0, lacking, sampled, {"resampled": {"id": 4, "text": None}})["token"]["text"] == ""
     assert _step(0, lacking, {"was_rejected": False}, taken)["token"]["id"] is None
+    assert _step(0, lacking, sampled, taken)["token"]["is_missing"] is True
+    assert "is_missing" not in _step(0, step, sampled, taken)["token"]
 
 
 def test_a_task_whose_words_are_not_in_the_text_is_not_merged_into_a_response_without_log_probabilities():

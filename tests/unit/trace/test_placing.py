@@ -97,3 +97,11 @@ def test_what_follows_an_unsure_entry_is_unsure_and_what_stands_before_it_is_not
     assert sequence.sure == (True, False, False, False)
     assert [step.text for step in sequence.steps] == ["a", "é", "", ""]
     assert placed(choice(entry("a"), entry("b"), entry("é"), entry("c"), total=6)).sure == (True, True, *[False] * 4)
+
+
+def test_entries_that_take_too_long_to_place_are_unsure(monkeypatch: pytest.MonkeyPatch) -> None:
+    reply = choice(entry("a"), entry("b"), total=4)
+    monkeypatch.setattr("espalier.trace.foreign.placing.MOST_WORK", 2 * 2)
+    assert placed(reply).sure[:2] == (True, True)
+    monkeypatch.setattr("espalier.trace.foreign.placing.MOST_WORK", 2 * 2 - 1)
+    assert placed(reply).sure[:2] == (False, False)

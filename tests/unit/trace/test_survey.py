@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import math
+from collections import Counter
+from collections.abc import Collection
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from espalier.trace.foreign.coverage import ENDLESS, Coverage
 from espalier.trace.foreign.evidence import EventComparison, Evidence
-from espalier.trace.foreign.matching import LogLink, Survey, TaskFit
+from espalier.trace.foreign.matching import APART, ENOUGH, KEPT, UNSHARED, LogLink, MatchError, Survey, TaskFit
 from espalier.trace.foreign.placing import placed
 from espalier.trace.foreign.responses import ApiChoice, ApiStep
 from espalier.trace.foreign.tasks import MAX_NAMED, REMEMBERED, TaskKey, Tasks, named_tasks
@@ -106,12 +111,30 @@ def test_tasks_are_named_and_the_others_counted() -> None:
     assert str(TaskKey(3, 1, 1)) == "task 3 (slot 1, part 2)"
 
 
-def survey(length: int = 4, *, keep: bool = False, total: int | None = -1) -> Survey:
-    steps = tuple(ApiStep(id=None, text="a", bytes=(97,), logprob=-1.0, top=()) for _ in range(length))
+def survey(
+    length: int = 4,
+    *,
+    keep: bool = False,
+    total: int | None = -1,
+    is_alone: bool = False,
+    bits: float = 0.0,
+    proves: Collection[int] = (),
+) -> Survey:
+    """bits: how unlikely each token was as a first draw. proves: steps at which the reply proves a rejection."""
+    likeliest = {"id": 1, "text": "b", "logprob": -9.0}
+    step = ApiStep(id=None, text="a", bytes=(97,), logprob=-9.0 - bits * math.log(2), top=(likeliest,))
     reply = ApiChoice(
-        index=0, text="", reasoning="", finish_reason="length", steps=steps, total=length if total == -1 else total
+        index=0,
+        text="",
+        reasoning="",
+        finish_reason="length",
+        steps=(step,) * length,
+        total=length if total == -1 else total,
     )
-    return Survey(Evidence(placed(reply), None), keep=keep)
+    estimates: Any = [
+        SimpleNamespace(verdict="rejected" if at in proves else "", rejected=None) for at in range(length)
+    ]
+    return Survey(Evidence(placed(reply), estimates if proves else None), keep=keep, is_alone=is_alone)
 
 
 def test_a_slot_that_goes_on_to_a_later_task_ends_the_one_before() -> None:
@@ -174,3 +197,165 @@ def test_a_token_counts_as_drawn_again_by_its_probability() -> None:
     for drawn in (0.25, 1.0, 0.0, None, 0.5):
         here._agree(fit, event(1), EventComparison(by_id=True, drawn=drawn))
     assert fit.drawn == 3.0
+
+
+NOTHING: Counter[tuple[int, Any]] = Counter()
+
+
+def test_evidence_that_another_task_of_the_log_has_in_common_counts_for_nothing() -> None:
+    here, mark = survey(is_alone=True), (0, "x")
+    fit = TaskFit(bits=ENOUGH + 1, agreed=[(mark, 2.0)])
+    assert here._is_enough(fit, Counter({mark: 1}))
+    assert not here._is_enough(fit, Counter({mark: 2}))
+    assert here._is_enough(TaskFit(bits=ENOUGH), NOTHING)
+    assert not here._is_enough(TaskFit(bits=ENOUGH - 0.1), NOTHING)
+
+
+def test_beside_others_with_the_same_prompt_evidence_is_a_token_or_a_text_that_was_unlikely_without_rejections() -> (
+    None
+):
+    here = survey(9, bits=2.0)
+    assert not here._is_enough(TaskFit(bits=ENOUGH, last=8, proven=1), NOTHING), "events may be lost"
+    assert here._is_enough(TaskFit(bits=ENOUGH, same_token=1), NOTHING)
+    assert here._is_enough(TaskFit(bits=ENOUGH, drawn=UNSHARED), NOTHING)
+    assert not here._is_enough(TaskFit(bits=ENOUGH, drawn=UNSHARED - 0.1), NOTHING)
+    here.close(is_closed=True)
+    assert here._is_enough(TaskFit(bits=ENOUGH, proven=1), NOTHING)
+    assert here._is_enough(TaskFit(bits=ENOUGH, last=int(UNSHARED / 2) - 1), NOTHING)
+    assert not here._is_enough(TaskFit(bits=ENOUGH, last=int(UNSHARED / 2) - 2), NOTHING)
+    assert here._is_enough(TaskFit(bits=ENOUGH, last=99), NOTHING), "as far as the reply goes"
+
+
+@pytest.mark.parametrize(
+    ("is_closed", "is_late", "number", "is_complete"),
+    [(True, False, None, True), (False, False, None, False), (True, True, None, False), (True, False, 0, False)],
+)
+def test_a_log_is_complete_that_was_closed_and_begun_in_time_by_another_server_than_ours(
+    is_closed: bool, is_late: bool, number: int | None, is_complete: bool
+) -> None:
+    here = survey()
+    here.add(event(1, number))
+    here.close(is_closed=is_closed, is_late=is_late)
+    assert here.is_complete == is_complete
+
+
+def test_a_task_without_an_event_that_the_reply_proves_is_no_candidate() -> None:
+    here, mine, others, unknown = survey(proves={1}), TaskKey(1, 0), TaskKey(2, 0), TaskKey(3, 0)
+    here.found[mine] = TaskFit(events=1, steps={1})
+    here.found[others] = TaskFit(events=1, steps={0})
+    here.found[unknown] = TaskFit(events=1, steps={0}, coverage=Coverage(gaps=[(1, 2)]))
+    assert set(here.candidates()) == {mine, unknown}
+
+
+def test_a_task_that_agrees_by_its_tokens_alone_has_rivals_and_one_that_agrees_by_more_has_none_far_below_it() -> None:
+    here, mark = survey(), (0, "x")
+    best = TaskFit(events=2, bits=ENOUGH + APART)
+    other = TaskFit(events=1, bits=ENOUGH, agreed=[(mark, ENOUGH)])
+    assert here._is_rival(other, best)
+    assert not here._is_rival(TaskFit(events=1, bits=ENOUGH - 0.1, agreed=[(mark, 1.0)]), best)
+    for more in ({"by_probability": 1}, {"same_token": 1}):
+        best = TaskFit(events=2, bits=ENOUGH + APART, **more)
+        assert not here._is_rival(other, best)
+        assert here._is_rival(TaskFit(events=1, bits=ENOUGH + 0.1, agreed=[(mark, ENOUGH)]), best), "too near"
+        assert here._is_rival(TaskFit(events=1, by_probability=1, agreed=[(mark, 0.0)]), best)
+        assert here._is_rival(TaskFit(events=2, agreed=[(mark, 0.0)]), best), "what does not agree may be its own"
+        assert not here._is_rival(TaskFit(events=KEPT + 9, agreed=[(mark, 0.0)] * KEPT), best)
+        assert not here._is_rival(TaskFit(events=1, by_probability=1, conflicts=1), best)
+        assert not here._is_rival(TaskFit(events=0), best)
+
+
+@pytest.mark.parametrize("is_numbered", [False, True])
+def test_in_a_complete_log_a_task_is_no_rival_that_lacks_events_without_which_the_text_was_unlikely(
+    is_numbered: bool,
+) -> None:
+    here = survey(9, bits=UNSHARED / 3, proves={8})
+    here.close(is_closed=not is_numbered)
+
+    def rival(steps: set[int], gaps: list[tuple[int, int]] | None = None) -> bool:
+        other = TaskFit(
+            events=1, by_probability=1, steps=steps, coverage=Coverage(numbered=is_numbered, gaps=gaps or [])
+        )
+        return here._is_rival(other, best)
+
+    best = TaskFit(events=9, same_token=1, bits=99.0, steps={0, 1, 2, 99})
+    assert [rival({*range(count)}) for count in range(4)] == [False, True, True, True]
+    best.steps = {8}
+    assert [rival(set()), rival({8})] == [False, True], "the reply proves a rejection there"
+    if is_numbered:
+        assert rival(set(), [(0, 9)]), "events are lost"
+
+
+def test_a_task_agrees_whose_first_step_does_and_that_contradicts_nothing() -> None:
+    assert TaskFit(last=0).agrees
+    assert not TaskFit().agrees
+    assert not TaskFit(last=3, conflicts=1).agrees
+
+
+def test_a_link_is_told_with_the_evidence_and_the_tasks_that_it_may_be() -> None:
+    fit = TaskFit(events=3, by_id=1, by_text=2, by_probability=1, proven=1, bits=9.4321)
+    told = {"events": 3, "by_id": 1, "by_text": 2, "by_probability": 1, "proven_by_reply": 1, "bits": 9.4}
+    named = LogLink(how="request", reason="r", key=TaskKey(7, 0, request="a"), fit=fit)
+    assert named.to_json() == {"by": "request", "reason": "r", "task_id": 7, "slot_id": 0, "request_id": "a", **told}
+    plain = LogLink(how="fit", reason="r", key=TaskKey(7, 0), fit=fit)
+    assert plain.to_json() == {"by": "fit", "reason": "r", "task_id": 7, "slot_id": 0, **told}
+    shared = LogLink(how="shared", reason="r", candidates=(TaskKey(7, 0), TaskKey(8, 1)))
+    candidates = [{"task_id": 7, "slot_id": 0}, {"task_id": 8, "slot_id": 1}]
+    assert shared.to_json() == {"by": "shared", "reason": "r", "is_weak": True, "candidates": candidates}
+
+
+def test_the_end_of_a_run_is_read_from_an_event_and_from_the_logs_header() -> None:
+    run = {"task_id": 7, "slot_id": 0, "steps": 4, "events": 2}
+    inside, header = survey(), survey()
+    inside.add(event(1, 0, task_id=8, ended=[run, "no object"]))
+    header.close(is_closed=True, header={"ended": [run]})
+    for here in (inside, header):
+        fit = here.found[TaskKey(7, 0)]
+        assert (fit.tokens, fit.coverage.is_over, fit.coverage.gaps) == (4, True, [(0, ENDLESS)])
+    assert survey().found == {}
+
+
+def test_only_so_many_steps_and_agreeing_events_of_a_task_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("espalier.trace.foreign.matching.MOST_STEPS", 2)
+    monkeypatch.setattr("espalier.trace.foreign.matching.KEPT", 2)
+    here, fit = survey(proves={3}), TaskFit()
+    for step in range(4):
+        here.add(event(step))
+        assert bool(here.candidates()) == (step > 0), "what was not kept is not missed"
+    assert here.found[TaskKey(1, 0)].steps == {0, 1}
+    taken = {"id": 5, "text": "x"}
+    for step in range(3):
+        here._agree(fit, event(step, resampled=taken if step else None), EventComparison(by_id=True, bits=step + 0.5))
+    assert [bits for _, bits in fit.agreed] == [0.5, 1.5]
+    assert [step for (step, _), _ in fit.agreed] == [0, 1]
+    assert fit.agreed[1][0][1] == json.dumps([5, "x"])
+
+
+def test_a_reply_of_another_request_than_the_one_that_is_named_is_refused() -> None:
+    here = survey()
+    here.add(event(1, 0, request_id="r"))
+    here.close(is_closed=True)
+    with pytest.raises(MatchError, match="the response is of request 's', not of 'r'") as told:
+        here.choose(request="r", own="s")
+    assert told.value.field == "request"
+    assert here.choose(request="r", own="r").how == here.choose(request="r").how
+
+
+@pytest.mark.parametrize(
+    ("told", "named"), [({"task": 9}, "task 9"), ({"slot": 9}, "slot 9"), ({"request": "x"}, "request 'x'")]
+)
+def test_what_is_named_and_not_in_the_log_is_refused_with_what_is(told: dict[str, Any], named: str) -> None:
+    here = survey()
+    here.add(event(1))
+    here.close(is_closed=True)
+    with pytest.raises(MatchError, match=f"the log has no {named}") as error:
+        here.choose(**told)
+    assert "task 1 (slot 0)" in str(error.value.hint)
+
+
+def test_a_run_of_which_the_log_has_the_end_alone_is_no_task_that_could_be_the_replys() -> None:
+    here = survey(4)
+    here.end({"task_id": 1, "slot_id": 0, "steps": 9, "events": 0})
+    here.close(is_closed=True)
+    for told in ({}, {"most_recent": True}, {"most_recent": True, "force": True}):
+        link = here.choose(**told)  # type: ignore[arg-type]
+        assert (link.how, link.reason) == ("none", "the log has no events that could be this response's")

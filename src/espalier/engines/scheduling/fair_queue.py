@@ -74,7 +74,7 @@ class FairQueue(Generic[T]):
         if self.count < limit:
             return True
         mine = len(self._queues.get(owner, ()))
-        return mine * (len(self._queues) + (mine == 0)) < limit
+        return mine * len(self._queues) < limit
 
 
 def shares(budget: int, wants: Mapping[str, int]) -> dict[str, int]:

@@ -19,8 +19,8 @@ class ServiceCounters:
     def arrive(self, owner: str) -> None:
         """One more ticket of the owner waits."""
         if not self._active[owner]:
-            others = (self.counts[name] for name in self._active if name != owner)
-            self.counts[owner] = max(self.counts.get(owner, 0), min(others, default=0))
+            least = min((self.counts[name] for name in self._active), default=0)
+            self.counts[owner] = max(self.counts.get(owner, 0), least)
         self._active[owner] += 1
 
     def charge(self, owner: str, amount: int) -> None:

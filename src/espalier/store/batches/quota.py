@@ -47,7 +47,7 @@ class UploadQuota:
         name, size = rows.caller_text(caller), 0
         with self._database.reading() as connection:
             files, stored = self._stored(connection, name)
-        self._check(files + 1, stored + self._writing[name] + 1)
+        self._check(stored + self._writing[name] + 1, files + 1)
 
         def take(count: int) -> None:
             nonlocal size
@@ -55,7 +55,7 @@ class UploadQuota:
             with self._lock:
                 self._writing[name] += count
                 total = self._writing[name]
-            self._check(files + 1, stored + total)
+            self._check(stored + total)  # the number of files was checked at the beginning
 
         try:
             yield take
@@ -69,7 +69,7 @@ class UploadQuota:
         """Raises UploadQuotaFull if one more upload of this size is too much; in the transaction that adds it."""
         if self._most_bytes is not None or self._most_files is not None:
             files, stored = self._stored(connection, rows.caller_text(caller))
-            self._check(files + 1, stored + size)
+            self._check(stored + size, files + 1)
 
     def _stored(self, connection: Connection, name: str) -> tuple[int, int]:
         query = select(func.count(), func.coalesce(func.sum(FILES.c.bytes), 0)).where(
@@ -78,7 +78,7 @@ class UploadQuota:
         files, stored = connection.execute(query).one()
         return int(files), int(stored)
 
-    def _check(self, files: int, size: int) -> None:
+    def _check(self, size: int, files: int = 0) -> None:
         hint = "delete files that no batch needs any more: DELETE /v1/files/{file_id}"
         if self._most_files is not None and files > self._most_files:
             raise UploadQuotaFull(f"this key may keep {self._most_files:,} uploads", hint=hint, field="file")
@@ -120,7 +120,7 @@ class ResultQuota:
 
     def _size(self, connection: Connection, batch_id: str) -> int:
         size = func.length(RESULTS.c.answer) + func.coalesce(func.length(RESULTS.c.figures), 0)
-        query = select(func.coalesce(func.sum(size), 0)).where(RESULTS.c.batch_id == batch_id)
+        query = select(func.sum(size)).where(RESULTS.c.batch_id == batch_id)
         return int(connection.execute(query).scalar_one())
 
     def _cancel(self, connection: Connection, batch_id: str, now: float) -> None:

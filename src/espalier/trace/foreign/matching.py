@@ -148,8 +148,7 @@ class Survey:
         self._slots: dict[int, TaskKey] = {}
         self._kept: dict[TaskKey, list[Mapping[str, Any]]] | None = {} if keep else None
         self._surprise = evidence.surprise(heat)
-        sums = list(accumulate(self._surprise))
-        self._sums = sums
+        self._sums = list(accumulate(self._surprise))
 
     def add(self, event: Mapping[str, Any], key: TaskKey | None = None) -> None:
         """key: the event's task, where the caller has assigned it."""
@@ -194,7 +193,7 @@ class Survey:
         """A slot does one task at a time: a task of a higher number there means that the one before is over."""
         assert key.slot is not None
         before = self._slots.get(key.slot)
-        if before is not None and before != key and before.task is not None and (key.task or -1) > before.task:
+        if before is not None and before.task is not None and (key.task or -1) > before.task:
             coverage = self.found[before].coverage
             coverage.is_over = coverage.is_over or not coverage.numbered
         self._slots[key.slot] = key

@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from espalier.constraints.spec import Gbnf
 from espalier.grammar.parser import parse
 from espalier.tokens.vocab import Vocab
+from espalier.upstream.xray.distribution import ReportedTokens
 from espalier.upstream.xray.follow import _spell_tokens
 from espalier.upstream.xray.grammar.matcher import States
-from espalier.upstream.xray.grammar.pieces import WHOLE, Pieces
-from espalier.upstream.xray.grammar.program import compile_program
-from espalier.upstream.xray.record import LISTED, _Allows, _drawn_candidates, _list_tokens
-from espalier.upstream.xray.replay import SamplerReplay
+from espalier.upstream.xray.grammar.pieces import WHOLE, PartialCharacter, Pieces
+from espalier.upstream.xray.grammar.program import Chars, compile_program
+from espalier.upstream.xray.record import (
+    LISTED,
+    _Allows,
+    _drawn_candidates,
+    _list_tokens,
+    _masses,
+    _record,
+    asked_constraint,
+)
+from espalier.upstream.xray.replay import ReplayStep, SamplerReplay, StepVerdict
+from tests.unit.upstream.xray.test_reply_parts import asked
 
 TOKENS = [*"abcxyz", "ab", "bc", "é", "東"]
 PIECES = Pieces([token.encode() for token in TOKENS] + [b"\xc3", b"\xa9", b""], frozenset([12]))
@@ -73,9 +86,132 @@ def test_one_token_some_tokens_and_the_mask_agree_and_a_mask_is_built_once(gramm
     assert [other.allows(other.start, int(token), WHOLE) for token in some] == mask[some].tolist()
 
 
+def step(grammar: States | None, *listed: tuple[int, float], token: int = 0, **more: Any) -> ReplayStep:
+    """A step at the beginning of a text. listed: tokens with their probabilities, of all tokens."""
+    ids, probs = zip(*listed, strict=True)
+    reported = ReportedTokens(
+        ids=np.array(ids), logprobs=np.log(np.array(probs, dtype=np.float32)), width=len(PIECES.pieces)
+    )
+    state = None if grammar is None else grammar.start
+    return ReplayStep(token, state, WHOLE, replace(reported, **more), StepVerdict("accepted"))
+
+
+def test_the_removed_mass_lies_between_what_the_unlisted_tokens_have_and_what_they_may_have() -> None:
+    """Of 13 tokens `a` and `ab` are allowed. No unlisted one has more than the last listed one."""
+    grammar = states('root ::= "ab" "c"*')
+    both = _masses(step(grammar, (0, 0.5), (1, 0.3), (6, 0.15)), grammar)
+    assert (both.least, both.most) == (pytest.approx(0.35, abs=1e-4), pytest.approx(0.35, abs=1e-4))
+    assert both.allowed == 2
+    assert both.tax == pytest.approx(-math.log1p(-0.35), abs=1e-4)
+    one = _masses(step(grammar, (0, 0.5), (1, 0.3)), grammar)
+    assert one.least == pytest.approx(0.3, abs=1e-4), "`ab` may have the rest"
+    assert one.most == pytest.approx(0.5, abs=1e-4), "or nothing"
+    small = _masses(step(grammar, (0, 0.5), (1, 0.04)), grammar)
+    assert small.least == pytest.approx(0.04 + 0.42, abs=1e-4), "`ab` has 0.04 at most"
+
+
+def test_how_exact_a_step_is_says_what_was_known_of_it() -> None:
+    grammar = states('root ::= "ab" "c"*')
+    vocab = Vocab.from_tokens(list(PIECES.pieces), eos_ids=[12])
+    every = [(token, 1 / 13) for token in range(13)]
+
+    def told(made: ReplayStep, of: States | None = grammar, **more: Any) -> tuple[str, str, Any]:
+        record = _record(0, replace(made, **more), of, vocab)
+        return record.exactness, record.note, record.bounds
+
+    unknown = {"verdict": StepVerdict("unknown"), "reason": "why"}
+    whole, some = step(grammar, *every), step(grammar, (0, 0.5), (1, 0.3))
+    assert told(whole) == ("exact", "", None)
+    assert told(some)[:2] == ("bounded", "the server listed the best tokens only")
+    assert told(some, reported=None) == ("bounded", "the server listed the best tokens only", (0.0, 1.0))
+    assert told(some, **unknown)[:2] == ("bounded", "why")
+    assert told(whole, **unknown, reported=None) == ("untraceable", "why", (0.0, 1.0))
+    free = step(None, *every)
+    assert told(free, None) == ("exact", "", None), "nothing constrains it"
+    assert told(free, None, **unknown) == ("untraceable", "why", (0.0, 1.0))
+    assert told(free, None, reported=None) == ("bounded", "the server listed the best tokens only", (0.0, 0.0))
+    assert _record(0, free, None, vocab).allowed_count == 0
+    assert _record(0, free, None, vocab).entropy_before == pytest.approx(math.log(13))
+
+
+@pytest.mark.parametrize(
+    ("body", "constraint"),
+    [
+        ({"grammar": 'root ::= "a"'}, Gbnf('root ::= "a"').to_json()),
+        ({"grammar": "no grammar"}, {"kind": "gbnf", "grammar": "no grammar"}),
+        ({"json_schema": {"type": "object"}}, {"kind": "json_schema", "schema": {"type": "object"}}),
+        ({"tools": [{}]}, {"kind": "tool_calls"}),
+        ({"response_format": {"type": "json_object"}}, {"kind": "json_object"}),
+    ],
+)
+def test_a_trace_states_what_the_request_asked_for(body: dict[str, Any], constraint: dict[str, Any]) -> None:
+    assert asked_constraint(asked(**body)) == constraint
+
+
+def test_what_is_left_after_the_grammar_has_shares_of_what_it_allows() -> None:
+    grammar = states('root ::= "ab" "c"*')
+    vocab = Vocab.from_tokens(list(PIECES.pieces), eos_ids=[12])
+    record = _record(0, step(grammar, (0, 0.5), (1, 0.3), (6, 0.15)), grammar, vocab)
+    after = {one.id: one.prob for one in record.post_grammar}
+    assert after == {0: pytest.approx(0.5 / 0.65, abs=1e-3), 6: pytest.approx(0.15 / 0.65, abs=1e-3)}
+    assert [one.id for one in record.pre_masking] == [0, 1, 6]
+    assert [one.prob for one in record.pre_masking] == pytest.approx([0.5, 0.3, 0.15])
+    assert record.was_changed is False
+    again = _record(0, step(grammar, (0, 0.5), (1, 0.3), (6, 0.15), is_again=True), grammar, vocab)
+    assert again.bounds == (pytest.approx(0.345, abs=1e-4), pytest.approx(0.355, abs=1e-4))
+    assert again.note == "the server was asked again"
+
+
 def test_the_first_token_of_a_vocabulary_is_spelled_and_ids_that_are_none_are_not() -> None:
     known: Any = SimpleNamespace(vocab=Vocab.from_tokens([b"zero", b"one", b""], eos_ids=[2]))
     assert _spell_tokens([0, 1, 3, -1], known) == [b"zero", b"one", b"", b""]
+
+
+def test_the_search_for_what_a_grammar_allows_can_be_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop() -> None:
+        raise TimeoutError
+
+    monkeypatch.setattr("espalier.upstream.xray.grammar.matcher.check", stop)
+    with pytest.raises(TimeoutError):
+        states('root ::= "ab" "c"*').start  # noqa: B018
+    monkeypatch.undo()
+    for begun in (WHOLE, PartialCharacter(3, 1)):
+        here = states('root ::= "ab" "c"*')
+        state = here.start
+        monkeypatch.setattr("espalier.upstream.xray.grammar.matcher.check", stop)
+        with pytest.raises(TimeoutError):
+            here.mask(state, begun)
+        monkeypatch.undo()
+
+
+@pytest.mark.parametrize(
+    ("grammar", "shown"),
+    [
+        (r"root ::= [!-~]", "[!-~]"),
+        (r"root ::= [ -\x7F]", r"[\u0020-\u007F]"),
+        (r"root ::= [^a]", "[^a]"),
+        (r"root ::= .", "any character"),
+        (r'root ::= "a"', "'a'"),
+    ],
+)
+def test_what_is_expected_is_shown_by_characters_that_can_be_seen(grammar: str, shown: str) -> None:
+    here = states(grammar)
+    assert here._describe_expected(here.start) == shown
+
+
+def test_any_character_may_begin_with_any_part_of_one() -> None:
+    anything, some = Chars(None), Chars(((0x80, 0xFF),))
+    assert anything.matches_part(3, 1)
+    assert some.matches_part(3, 1)
+    assert not some.matches_part(7, 1)
+    assert Chars(((0x80, 0xFF),), True).matches_part(7, 1)
+    assert not Chars(((0x7FF, 0x7FF),)).matches_part(0, 2), "two bytes spell it"
+    assert Chars(((0x800, 0x800),)).matches_part(0, 2)
+    assert not Chars(((0xFFFF, 0xFFFF),)).matches_part(0, 3), "three bytes spell it"
+    assert Chars(((0x10000, 0x10000),)).matches_part(0, 3)
+    for nothing in (anything, some):
+        assert not nothing.matches_part(1, 1), "no character is spelled so"
+        assert not nothing.matches_part(3, -1)
 
 
 def test_steps_up_to_the_last_checked_draw_are_confirmed() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from espalier.upstream.xray.distribution import ReportedTokens
 from espalier.upstream.xray.sampler import steps
 from espalier.upstream.xray.sampler.candidates import ServerCandidates, UndecidedDraw
 from espalier.upstream.xray.sampler.chain import ServerChain, _mirostat_1, _mirostat_2
@@ -106,6 +108,7 @@ def test_min_p_at_the_edge_may_keep_or_drop_the_last_one_that_is_equal_to_it() -
     edge = float(np.float32(0.0) + np.float32(math.log(0.25)))
     settings = replace(OFF, min_p=0.25)
     assert kept(steps.min_p(candidates([0.0, edge, edge, -5.0], is_sorted=True), settings)) == [[10, 11], [10, 11, 12]]
+    assert kept(steps.min_p(candidates([-5.0, 0.0, edge, -0.1]), settings)) == [[11, 12, 13], [11, 13]]
     with pytest.raises(UndecidedDraw):
         steps.min_p(candidates([0.0, -0.5], rest=edge), settings)
 
@@ -122,6 +125,50 @@ def test_typical_keeps_the_fewest_near_the_entropy_that_pass_the_sum(seed: int, 
     count = max(int(np.flatnonzero(sums > p)[0]) + 1, least)
     found = steps.typical(candidates(logits), replace(OFF, typical_p=p, min_keep=least))
     assert kept(found) == [[10 + place for place in order[:count]]]
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("sigmas", [0.3, 0.9, 1.5, 2.5])
+def test_top_n_sigma_keeps_what_is_within_so_many_deviations_of_the_best(seed: int, sigmas: float) -> None:
+    logits = drawn_logits(seed)
+    edge = max(logits) - sigmas * statistics.pstdev(logits)
+    found = steps.top_n_sigma(candidates(logits), replace(OFF, top_n_sigma=sigmas))
+    best = [place for place in ranked(logits) if logits[place] >= edge]
+    for one in found:
+        assert one.ids[: len(best)].tolist() == [10 + place for place in best]
+        assert one.logits[: len(best)].tolist() == pytest.approx([logits[place] for place in best])
+        assert (one.logits[len(best) :] == -np.inf).all()
+    refused = steps.top_n_sigma(candidates([*logits, -math.inf]), replace(OFF, top_n_sigma=sigmas))
+    assert [one.logits[: len(best)].tolist() for one in refused] == [one.logits[: len(best)].tolist() for one in found]
+
+
+def test_typical_keeps_all_where_more_are_to_be_kept_than_there_are() -> None:
+    (found,) = steps.typical(candidates([1.0, 0.0, -2.0]), replace(OFF, typical_p=0.5, min_keep=4))
+    assert sorted(found.ids.tolist()) == [10, 11, 12]
+
+
+def test_top_p_is_decided_where_the_last_listed_token_reaches_the_sum() -> None:
+    logits = np.log(np.array([0.5, 0.3], dtype=np.float32))
+    given = ServerCandidates(np.array([10, 11]), logits, is_sorted=True, rest=math.log(0.1), whole_mass=1.0)
+    assert kept(steps.top_p(given, replace(OFF, top_p=0.7))) == [[10, 11]]
+    with pytest.raises(UndecidedDraw):
+        steps.top_p(given, replace(OFF, top_p=0.9))
+
+
+def test_typical_is_undecided_where_a_token_has_no_weight_at_all() -> None:
+    with pytest.raises(UndecidedDraw):
+        steps.typical(candidates([1.0, 0.0, -math.inf]), replace(OFF, typical_p=0.5))
+
+
+def test_top_n_sigma_at_the_edge_may_keep_or_drop_the_one_that_is_equal_to_it() -> None:
+    found = steps.top_n_sigma(candidates([1.0, 0.0, -1.0, 0.0]), replace(OFF, top_n_sigma=math.sqrt(2)))
+    live = [sorted(one.ids[one.logits > -np.inf].tolist()) for one in found]
+    assert sorted(live) == [[10], [10, 11, 13]]
+    settings = replace(OFF, top_n_sigma=1.0)
+    assert kept(steps.top_n_sigma(candidates([1.0], rest=0.5), settings)) == [[10]]
+    assert kept(steps.top_n_sigma(candidates([1.0, 0.0], rest=-1.0), OFF)) == [[10, 11]]
+    with pytest.raises(UndecidedDraw):
+        steps.top_n_sigma(candidates([1.0, 0.0], rest=-1.0), settings)
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -152,6 +199,8 @@ def test_xtc_leaves_out_all_but_the_last_of_the_probable_ones() -> None:
     assert kept(steps.xtc(given, settings, np.float32(0.4))) == [[12, 10]]
     assert kept(steps.xtc(given, settings, np.float32(0.6))) == [[10, 11, 12, 13]]
     assert kept(steps.xtc(given, replace(settings, min_keep=3), np.float32(0.4))) == [[11, 13, 12, 10]]
+    with pytest.raises(UndecidedDraw):
+        steps.xtc(with_probs(0.1, 0.45, 0.15, 0.3), settings, np.float32(0.4))
     assert steps.draws_xtc(given, settings)
     assert not steps.draws_xtc(with_probs(1.0), settings)
     assert not steps.draws_xtc(given, OFF)
@@ -192,6 +241,61 @@ def test_a_draw_at_the_edge_of_two_tokens_may_be_either_and_none_without_weight(
     here = chain()
     found = here._chosen(candidates([0.0] * 4), weights, chance, here.start)
     assert sorted(draw.token for draw in found) == tokens
+
+
+def listed(*logprobs: float, width: int = 0) -> ReportedTokens:
+    """Tokens 0, 1, 2 and so on, of `width` tokens; of as many as are listed without."""
+    return ReportedTokens(
+        ids=np.arange(len(logprobs)), logprobs=np.array(logprobs, dtype=np.float32), width=width or len(logprobs)
+    )
+
+
+def test_a_draw_is_undecided_where_unlisted_tokens_have_a_share_or_no_token_has_one() -> None:
+    here = chain()
+    assert here.draw(listed(-0.5, -1.0), here.start, [])
+    with pytest.raises(UndecidedDraw):
+        here.draw(listed(-0.5, -1.0, width=3), here.start, [])
+    with pytest.raises(UndecidedDraw):
+        here.draw(listed(-0.5, -1.0), here.start, [], np.array([False, False]))
+
+
+def test_logits_are_at_their_level_and_unlisted_ones_below_the_last() -> None:
+    found = chain()._candidates(listed(-0.5, -1.0, width=3), None, level=4.0)
+    assert found.logits.tolist() == [3.5, 3.0]
+    assert 3.0 - 1e-6 < found.rest < 3.0
+    assert found.whole_mass == pytest.approx(math.exp(4.0))
+    refused = chain()._candidates(listed(-0.5, -1.0, width=3), np.array([False, True, True]))
+    assert (refused.logits.tolist(), refused.whole_mass) == ([-math.inf, -1.0], None)
+
+
+def test_tokens_are_gone_through_by_id_where_no_sampler_sorts_them() -> None:
+    given = ReportedTokens(ids=np.array([5, 2]), logprobs=np.array([-0.5, -1.0], dtype=np.float32), width=2)
+    assert chain()._candidates(given, None).ids.tolist() == [2, 5]
+    for name, more in (
+        ("top_k", {"top_k": 1}),
+        ("top_p", {"top_p": 0.5}),
+        ("typ_p", {"typical_p": 0.5}),
+        ("top_n_sigma", {"top_n_sigma": 1.0}),
+        ("temperature", {"dynatemp_range": 0.5}),
+    ):
+        assert chain(samplers=(name,), **more)._candidates(given, None).ids.tolist() == [5, 2], name
+        assert chain(**more)._candidates(given, None).ids.tolist() == [2, 5], "it is not in the chain"
+    assert chain(mirostat=2)._candidates(given, None).ids.tolist() == [5, 2]
+
+
+def test_a_draw_with_too_many_possibilities_is_undecided(monkeypatch: pytest.MonkeyPatch) -> None:
+    edge = float(np.float32(math.log(0.25)))
+    here, given = chain(samplers=("min_p",), min_p=0.25), listed(0.0, edge, -5.0)
+    assert here.draw(given, here.start, [])
+    monkeypatch.setattr("espalier.upstream.xray.sampler.chain.MOST_OPTIONS", 1)
+    with pytest.raises(UndecidedDraw):
+        here.draw(given, here.start, [])
+
+
+def test_xtc_takes_a_number_where_it_may_leave_something_out() -> None:
+    here = chain(samplers=("xtc",), xtc_probability=0.5, xtc_threshold=0.1)
+    for given, chances in ((listed(-0.5, -1.0), 1), (listed(0.0), 0)):
+        assert {draw.after.chances for draw in here.draw(given, here.start, [])} == {chances}
 
 
 def reported_tokens(*ids: int, is_whole: bool) -> Any:

@@ -52,7 +52,7 @@ class Chars:
         low = value << (6 * missing)
         high = low | ((1 << (6 * missing)) - 1)
         if low == 0:
-            low = {2: 1 << 11, 3: 1 << 16}.get(missing, 0)
+            low = {2: 1 << 11, 3: 1 << 16}[missing]  # the first one that is not spelled with fewer bytes
         if self.ranges is None:
             return True
         return any(first <= high and low <= last for first, last in self.ranges) != self.is_negated
