@@ -18,7 +18,10 @@ def read_tekken(tokenizer: Any, owner: Any) -> RawVocab:
     except ValueError as error:
         hint = "its file has to name </s> among the special tokens"
         raise VocabError(f"the tokenizer has no end of a text: {error}", hint=hint) from error
-    special_texts = {int(i): str(tokenizer.id_to_piece(i)) for i in sorted(tokenizer.special_ids)}
+    special_ids = list(tokenizer.special_ids)
+    if not all(isinstance(special_id, int) for special_id in special_ids):
+        raise VocabError("the rank of a special token is no whole number", hint="the tokenizer's file is damaged")
+    special_texts = {i: str(tokenizer.id_to_piece(i)) for i in sorted(special_ids)}
     width = int(tokenizer.n_words)
     return RawVocab(
         tokens=[b"" if i in special_texts else bytes(tokenizer.id_to_byte_piece(i)) for i in range(width)],

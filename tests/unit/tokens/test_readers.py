@@ -482,3 +482,10 @@ def test_a_tekken_file_that_names_no_end_of_a_text_was_a_value_error_of_its_libr
     with pytest.raises(VocabError, match="Unknown control token") as told:
         read_tekken(NoEnd(), None)
     assert "</s>" in (told.value.hint or "")
+
+
+@pytest.mark.parametrize("rank", [float("nan"), float("inf"), "7", None])
+def test_a_tekken_file_with_a_rank_that_is_no_number_was_an_error_of_python(rank: Any) -> None:
+    damaged = SimpleNamespace(n_words=3, special_ids={0, rank}, eos_id=0, id_to_piece=str)
+    with pytest.raises(VocabError, match="no whole number"):
+        read_tekken(damaged, None)
