@@ -30,8 +30,6 @@ class OpenString(NamedTuple):
 
     begun: bytes
     rivals: frozenset[bytes]
-    #: No string so far has an escape, so strings are equal where they are written alike.
-    is_plain: bool = False
 
 
 class OpenItem(NamedTuple):

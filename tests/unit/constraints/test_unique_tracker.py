@@ -184,7 +184,7 @@ class PlainAnswers:
             if node.kind in ("string", "name") and node.end <= self.length
         ]
         rivals = frozenset(text for text in strings if text.startswith(begun))
-        return OpenString(begun, rivals, is_plain=b"\\" not in begun + b"".join(strings))
+        return OpenString(begun, rivals)
 
     def depth(self) -> int | None:
         """How many brackets of the open item are open; None outside of arrays with unique items."""

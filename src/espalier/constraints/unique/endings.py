@@ -72,7 +72,7 @@ class OpenItems:
 
     def are_plainly_new(self, texts: tuple[frozenset[bytes] | None, frozenset[bytes] | None]) -> bool:
         """Whether items of these texts differ from those before them, and from the open one; False where that is not
-        known at a glance. texts: see `StateGroups.settled`."""
+        known at a glance. texts: see `StateGroups.settled_texts`."""
         begun, seen = self.at(0)
         plain = texts[bool(begun)]
         if plain is None or (begun and (begun in plain or not PLAIN.fullmatch(begun))):

@@ -87,11 +87,12 @@ class StateGroups(NamedTuple):
     #: completion: by `ends` and `settled`.
     settling: tuple[tuple[tuple[EndedItem, ...], tuple[EndedItem, ...], tuple[TokenGroup, ...]], ...]
     #: The plain texts of all of these where the open item has not begun, and where it has; None where some have others.
-    settled: tuple[frozenset[bytes] | None, frozenset[bytes] | None]
-    #: The others but for `unknown`; what the open items may become after each of them, at least, and the bytes of the
-    #: longest of their tokens.
+    settled_texts: tuple[frozenset[bytes] | None, frozenset[bytes] | None]
+    #: The others, but for `unknown`.
     roomy: tuple[TokenGroup, ...]
+    #: What the open items may become after each of `roomy`, at least.
     room: ItemRoom
+    #: The bytes of the longest token of `roomy` that makes a number longer.
     longest: int
     #: Those of which nothing is known.
     unknown: tuple[TokenGroup, ...]
@@ -120,7 +121,7 @@ def _by_deed(groups: tuple[TokenGroup, ...], *, differs: bool = False) -> StateG
         string_ends=tuple(group for group in groups if group.ends_string and not differs),
         if_differs=tuple(group for group in groups if group.ends_containers and not differs),
         settling=tuple((ends, settled, some) for (ends, settled), some in settling.items()),
-        settled=(_plain_texts(settling, is_begun=False), _plain_texts(settling, is_begun=True)),
+        settled_texts=(_plain_texts(settling, is_begun=False), _plain_texts(settling, is_begun=True)),
         roomy=roomy,
         room=ItemRoom(
             min((group.room.values for group in roomy), default=ENDLESS),

@@ -209,7 +209,7 @@ class ItemsMatcher(WrappingMatcher[CompiledUniqueItems, AutomatonMatcher]):
         doubtful = [*groups.unknown]
         if _is_full(groups.room, count, number, groups.longest):
             doubtful += [group for group in groups.roomy if _is_full(group.room, count, number, group.longest)]
-        if groups.settling and not items.are_plainly_new(groups.settled):
+        if groups.settling and not items.are_plainly_new(groups.settled_texts):
             for ends, settled, some in groups.settling:
                 if not items.are_new(ends, settled):
                     forced = [group for group in some if compiled.groups.is_forced(group)]
@@ -368,7 +368,7 @@ class ItemsMatcher(WrappingMatcher[CompiledUniqueItems, AutomatonMatcher]):
             and not _is_full(groups.room, count, number, groups.longest)
             and (
                 not groups.settling
-                or items.are_plainly_new(groups.settled)
+                or items.are_plainly_new(groups.settled_texts)
                 or all(items.are_new(ends, settled) for ends, settled, _ in groups.settling)
             )
         )

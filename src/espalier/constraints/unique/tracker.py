@@ -55,8 +55,7 @@ class ItemFrame(NamedTuple):
 class ItemPosition(NamedTuple):
     """A position in a text. value: the spot of the next member's value. in_value: after a member's colon. escaped:
     after a backslash. text: what is recorded, from where the outermost watched array opens, or the open name outside of
-    one; size: its bytes. string: where the open string begins in it. strings: all strings in it, without quotes.
-    has_escapes: some of them are written with escapes."""
+    one; size: its bytes. string: where the open string begins in it. strings: all strings in it, without quotes."""
 
     frame: ItemFrame | None = None
     mode: int = OUTSIDE
@@ -67,7 +66,6 @@ class ItemPosition(NamedTuple):
     size: int = 0
     string: int = 0
     strings: tuple[frozenset[bytes], ...] = ()
-    has_escapes: bool = False
     closed: bool = False
 
 
@@ -82,14 +80,14 @@ class DocumentTracker:
 
     def feed(self, point: Hashable, data: bytes) -> ItemPosition | RepeatedItem:
         assert isinstance(point, ItemPosition)
-        frame, mode, value, in_value, escaped, text, size, string, strings, has_escapes, closed = point
+        frame, mode, value, in_value, escaped, text, size, string, strings, closed = point
         if escaped or (STRUCTURE if mode == OUTSIDE else MARK).search(data):
             after, _ = self.scan(point, data, 0)
             return after
         if (frame is None or not frame.watched) and mode != KEY:
             return point
         text, size = (text, data), size + len(data)
-        return ItemPosition(frame, mode, value, in_value, escaped, text, size, string, strings, has_escapes, closed)
+        return ItemPosition(frame, mode, value, in_value, escaped, text, size, string, strings, closed)
 
     def is_watching(self, point: Hashable) -> bool:
         assert isinstance(point, ItemPosition)
@@ -109,7 +107,7 @@ class DocumentTracker:
             return None
         begun = cut(point.text, point.size, point.string)
         rivals = [text for some in point.strings for text in some if text.startswith(begun)]
-        return OpenString(begun, frozenset(rivals), is_plain=not (point.has_escapes or ESCAPE in begun))
+        return OpenString(begun, frozenset(rivals))
 
     def open_item(self, point: Hashable) -> OpenItem | None:
         assert isinstance(point, ItemPosition)
@@ -173,7 +171,7 @@ class DocumentTracker:
         """The point after the data from offset `at` on, and the offset where it stopped: behind the bracket that closes
         the document, or the end. A repeated item instead of a point."""
         spots = self.spots
-        frame, mode, value, in_value, escaped, text, size, string, strings, has_escapes, _ = point
+        frame, mode, value, in_value, escaped, text, size, string, strings, _ = point
         records = (frame is not None and frame.watched) or mode == KEY
         since, end = at, len(data)  # what is recorded of the data begins at `since`
         closed = False
@@ -212,9 +210,7 @@ class DocumentTracker:
                             return RepeatedItem(name, at - 1, spot.pointer, is_name=True, items=_count(frame)), at
                         frame = frame._replace(seen=added(frame.seen, frozenset((name,))), items=frame.items + 1)
                 if frame is not None and frame.watched:
-                    text_of_string = recorded(string, at - 1)
-                    strings = added(strings, frozenset((text_of_string,)))
-                    has_escapes = has_escapes or ESCAPE in text_of_string
+                    strings = added(strings, frozenset((recorded(string, at - 1),)))
                     if frame.unique and (clash := remember(recorded(frame.begin, at).strip(BLANK), at - 1)):
                         return clash, at
                 elif mode == KEY:
@@ -274,10 +270,10 @@ class DocumentTracker:
                 elif frame.unique and (clash := remember(recorded(frame.begin, at).strip(BLANK), at - 1)):
                     return clash, at
                 if was_watched and (frame is None or not frame.watched):
-                    text, size, strings, has_escapes, records = None, 0, (), False, False
+                    text, size, strings, records = None, 0, (), False
         if records and at > since:
             text, size = (text, data[since:at]), size + at - since
-        return ItemPosition(frame, mode, value, in_value, escaped, text, size, string, strings, has_escapes, closed), at
+        return ItemPosition(frame, mode, value, in_value, escaped, text, size, string, strings, closed), at
 
 
 class InnerDocuments(ABC):
