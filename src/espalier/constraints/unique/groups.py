@@ -27,7 +27,9 @@ GROUP_BYTES = 400
 MOST_SETTLED = 64
 """Tokens to one state of which each is looked at by itself."""
 MOST_LEVELS = 3
+"""Arrays with unique items within one another, of whose items it is known how tokens end them."""
 MOST_ENDS = 4
+"""Items that end in one completion, of which it is asked whether they repeat one."""
 NUMBER_END = re.compile(rb"[-+.0-9eE]*\Z")
 NO_POWER = re.compile(rb"\A[eE][-+]?0+\Z")
 """A number has the same value without it."""
@@ -206,10 +208,10 @@ class TokenGroups:
                     for tail in np.unique(tails).tolist():
                         shared = None if tail < 0 else tokens.tails[tail]
                         alike = group._replace(ids=ids[tails == tail], tail=shared)
-                        is_known = item is not None and may_end and not item.is_escaped and shared is not None
-                        yield (
-                            self._with_ends(alike, shared or b"", item, in_string=True) if is_known and item else alike
-                        )
+                        if item is None or not may_end or item.is_escaped or shared is None:
+                            yield alike
+                        else:
+                            yield self._with_ends(alike, shared, item, in_string=True)
                 elif item is not None and (may_end or (not group.room.values and ids.size <= MOST_SETTLED)):
                     for token in ids.tolist():
                         alone = group._replace(ids=np.array([token], dtype=np.int32))
