@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import sqlite3
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
@@ -12,6 +14,7 @@ from statistics import median
 
 import httpx2
 
+from espalier.store.costs.tables import CONSTRAINTS, COST_SUMS, PATH_SUMS, TAX_BINS, WANTED
 from tests.server_process import ServerProcess, resident_bytes
 
 SEQUENCES = re.compile(r"^espalier:sequences\{[^}]*\} (\S+)$", re.MULTILINE)
@@ -44,9 +47,23 @@ def _sequences(server: ServerProcess, folder: Path) -> float:
     return sum(float(value) for value in SEQUENCES.findall(text))
 
 
+SUMS = frozenset(table.name for table in (CONSTRAINTS, COST_SUMS, TAX_BINS, PATH_SUMS, WANTED))
+"""Tables of what constraints cost. They fill by design, to 1,000 constraints of one caller, each of some 20 kB."""
+
+
+def _table_bytes(folder: Path) -> Mapping[str, int]:
+    """The bytes of each table's pages, those of its indexes too."""
+    sizes = "SELECT tbl_name, sum(pgsize) FROM dbstat JOIN sqlite_schema USING (name) GROUP BY tbl_name"
+    with closing(sqlite3.connect(f"{(folder / 'espalier.db').as_uri()}?mode=ro", uri=True, timeout=60)) as connection:
+        return dict(connection.execute(sizes))
+
+
 def _database(server: ServerProcess, folder: Path) -> float:
-    """With its log, which SQLite writes first."""
-    return sum(file.stat().st_size for file in folder.glob("espalier.db*"))
+    return sum(size for name, size in _table_bytes(folder).items() if name not in SUMS)
+
+
+def _sums(server: ServerProcess, folder: Path) -> float:
+    return sum(size for name, size in _table_bytes(folder).items() if name in SUMS)
 
 
 def _resident(server: ServerProcess, folder: Path) -> float:
@@ -60,6 +77,7 @@ QUANTITIES = (
     Quantity(name="threads", read=_threads, may_grow=4),
     Quantity(name="sequences", read=_sequences, may_grow=3),
     Quantity(name="database, MB", read=_database, may_grow=4 * MB, unit=MB),
+    Quantity(name="sums of costs, MB", read=_sums, may_grow=12 * MB, unit=MB),
 )
 
 
