@@ -129,6 +129,39 @@ def test_of_a_very_large_vocabulary_not_all_tokens_are_asked_for(
     assert {one[2] for one in server.asked if one[0] == "entry"} == {count}
 
 
+@pytest.mark.parametrize("most", [WIDTH, WIDTH - 1])
+def test_of_a_large_vocabulary_the_second_draw_is_from_listed_tokens_alone(
+    most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The best two that the grammar allows are among those that are listed, or it is not known."""
+    monkeypatch.setattr("espalier.upstream.xray.replay.MASKED", most)
+    checked = refused = 0
+    for seed in range(1, 20):
+        server = Server(PLAIN | {"seed": seed, "top_k": 2}, told=10).generate()
+        found = followed(server.output())
+        told(server, found)
+        for step, token in zip(found.steps, server.refused, strict=True):
+            refused += token is not None
+            checked += token is not None and step.verdict.is_checked
+    assert refused > checked > refused // 3
+
+
+def test_a_second_draw_is_known_where_all_that_the_grammar_allows_is_listed() -> None:
+    seen = set()
+    for seed in range(1, 20):
+        server = Server(PLAIN | {"seed": seed, "top_k": 9}, told=9).generate()
+        found = followed(server.output())
+        assert told(server, found) == len(server.tokens)
+        for place, step in enumerate(found.steps):
+            here = Server(server.settings, tokens=server.tokens[:place])
+            listed = {one["id"] for one in server.answer([*PROMPT, *here.tokens], 9)["top_logprobs"]}
+            is_listed = all(token in listed for token in range(WIDTH) if here.allows(token))
+            assert step.verdict.is_checked == (is_listed or server.refused[place] is None)
+            assert step.verdict.is_checked == (step.verdict.taken is not None)
+            seen.add((is_listed, server.refused[place] is None))
+    assert len(seen) == 4
+
+
 def with_gap(**more: Any) -> Server:
     """A server whose reply leaves out the entry of a token that ends inside a character."""
     for seed in range(1, 200):
