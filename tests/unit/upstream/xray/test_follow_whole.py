@@ -83,6 +83,7 @@ def test_without_a_server_to_ask_a_step_is_known_where_the_listed_tokens_decide_
     for seed in SEEDS:
         server = Server(PLAIN | {"seed": seed, "top_k": 4}, told=4).generate()
         assert told(server, followed(server.output())) == len(server.tokens)
+        assert followed(server.output(), server).asked_again == 0
         server = Server(PLAIN | {"seed": seed}, told=9).generate(most=3)
         found = followed(server.output())
         assert told(server, found) == 0
@@ -373,6 +374,9 @@ def test_a_further_output_is_followed_from_its_entries_alone(seed: int) -> None:
     more = {"tokens": None, "listed": listed, "is_rest": True, "count": 0}
     found = followed(server.output(**more), None)
     assert told(server, found) == len(server.tokens)
+    few = Server(PLAIN | {"seed": seed}, told=2).generate()
+    found = followed(few.output(**more | {"listed": list(few.entries().values())}), None)
+    assert [step.token for step in found.steps] == few.tokens
 
 
 @pytest.mark.parametrize(("most", "steps"), [(9, 6), (6, 6), (7, 7), (8, 8), (-1, 6)])

@@ -93,3 +93,17 @@ def test_no_more_tokens_are_compared_than_decide_it_and_none_that_the_penalty_me
         "top_probs": [one | {"prob": one["prob"] * (2 if one["id"] in wrong else 1)} for one in answer["top_probs"]]
     }
     assert level_of(bent, given, probe, HISTORY) is None
+
+
+def test_the_position_is_asked_for_with_the_one_penalty_and_nothing_else():
+    assert Probe(5, 2).settings() == {
+        "samplers": ["penalties"],
+        "repeat_last_n": 2,
+        "repeat_penalty": DIVIDED,
+        "presence_penalty": 0.0,
+        "frequency_penalty": 0.0,
+        "logit_bias": [[5, RAISED]],
+        "mirostat": 0,
+        "temperature": 1.0,
+        "post_sampling_probs": True,
+    }

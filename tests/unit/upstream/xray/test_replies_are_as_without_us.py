@@ -90,7 +90,8 @@ def replies(path: str, body: Mapping[str, Any], top: int) -> list[str]:
                 told = {"tokens": [TOKENS[place] + output]}
                 made.append(outer([choice(output, range(place, place + 1), None)], more, told))
             made.append(outer([choice(output, range(0), "length")], {"timings": timings}, verbose))
-        made.append(outer([], {"usage": {"completion_tokens": 4}}, {}))
+        counts = {"usage": {"completion_tokens": 4 * copies}, "timings": timings | {"predicted_n": 4 * copies}}
+        made.append(outer([], counts, {}))
     return [json.dumps(one, ensure_ascii=False, separators=(",", ":")) for one in made]
 
 

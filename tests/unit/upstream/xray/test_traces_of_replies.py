@@ -80,6 +80,7 @@ def test_with_all_probabilities_each_figure_is_exact(seed: int, heat: float) -> 
         assert (step.blame is not None) == (refused is not None or not allowed[best[0]])
         assert step.rule == ("root" if any(allowed[:END]) else None)
         assert step.is_special == (token == END)
+        assert (step.text, step.bytes) == (KNOWN.vocab.text_of(token), SPELLED[token])
     assert trace.setup["steps"] == {"exact": len(server.tokens), "bounded": 0, "untraceable": 0}
     assert trace.setup["rejected"] == len([one for one in server.refused if one is not None])
     assert (trace.setup["unknown"], trace.setup["asked_again"], "reason" in trace.setup) == (0, 0, False)
@@ -186,3 +187,33 @@ def test_a_text_that_was_cut_was_cancelled() -> None:
     assert lost.setup["reason"] == "the reply was cut before it told its settings"
     assert lost.setup["steps"]["untraceable"] == len(server.tokens) == lost.setup["unknown"]
     assert lost.constraint == {"kind": "gbnf", "grammar": GRAMMAR} | dict(lost.constraint or {})
+
+
+def test_a_token_that_is_not_known_is_marked_and_adds_no_bytes() -> None:
+    server = next(
+        one for seed in range(1, 99) if 6 in (one := Server(PLAIN | {"seed": seed}, splits=True).generate()).tokens[1:]
+    )
+    output = server.stream()
+    with following(output, KNOWN, None, count=0) as found:
+        trace = trace_of(found, output, REQUEST, KNOWN)
+    step = trace.steps[server.tokens.index(6)]
+    assert (step.token_id, step.text, step.bytes, step.logprob) == (-1, "\ufffd", b"", -math.inf)
+    assert (step.is_unknown, step.exactness) == (True, "untraceable")
+    assert (step.pre_masking, step.post_grammar, step.post_chain) == ((), (), ())
+    assert step.resampled.logit is None
+    assert trace.setup["reason"] == "which token the server took here is not known"
+    assert trace.finish_reason == output.finish
+
+
+@pytest.mark.parametrize(
+    ("settings", "sampling"),
+    [
+        (None, {"sampler": "llama-server"}),
+        (
+            {"temperature": -5.0, "top_k": 3, "samplers": ["a"], "stop": ["x"], "n_cmpl": 2},
+            {"temperature": -5.0, "top_k": 3, "sampler": "llama-server"},
+        ),
+    ],
+)
+def test_settings_that_are_none_of_ours_are_told_as_they_are(settings: Any, sampling: dict[str, Any]) -> None:
+    assert record._sampling(settings) == sampling
