@@ -69,6 +69,12 @@ def test_ids_that_are_not_those_of_the_entries_say_nothing() -> None:
     assert [step.id for step in sequence.steps] == [5, 8, 9]
 
 
+def test_entries_as_many_as_the_tokens_are_each_at_their_own() -> None:
+    whole = choice(entry("a", 5), entry("é"), entry("b"), total=3, tokens=(7, 8, 9))
+    sequence = placed(whole)
+    assert (sequence.steps, sequence.sure, sequence.is_whole) == (whole.steps, (True, True, True), True)
+
+
 @pytest.mark.parametrize("total", [None, 1])
 def test_without_a_count_entries_are_sure_up_to_the_first_gap(total: int | None) -> None:
     sequence = placed(choice(entry("a"), entry("b"), entry("é"), entry("c"), total=total))
