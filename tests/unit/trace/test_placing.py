@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 
 import pytest
@@ -81,6 +82,13 @@ def test_without_a_count_entries_are_sure_up_to_the_first_gap(total: int | None)
     assert sequence.sure == (True, True, False, False)
     assert not sequence.is_whole
     assert placed(choice(entry("a"), total=total if total is None else 0)).sure == (True,)
+
+
+def test_a_server_that_gives_each_token_an_entry_leaves_none_out_before_one() -> None:
+    given = replace(choice(entry("a"), entry("é"), entry("b"), total=None), has_all=True)
+    assert placed(given).sure == (True, True, True)
+    ended = placed(replace(given, total=4, finish_reason="stop"))
+    assert (ended.sure[:3], [step.text for step in ended.steps[:3]]) == ((True, True, True), ["a", "é", "b"])
 
 
 def test_a_server_that_lists_parts_of_characters_leaves_none_out() -> None:
