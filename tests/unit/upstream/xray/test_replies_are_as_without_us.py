@@ -212,5 +212,7 @@ def test_a_reply_has_the_outputs_of_each_prompt(prompt: Any, copies: int, output
     assert [request.seed_of(2**32 - 1, index) for index in range(outputs)] == [
         (2**32 - 1 + index % copies) % 2**32 for index in range(outputs)
     ]
+    most = read_request("/completion", json.dumps(GIVEN | {"n": MOST_COPIES}).encode())
+    assert most.copies == MOST_COPIES
     first = read_request("/completion", json.dumps(GIVEN | {"n": 3, "n_cmpl": copies}).encode())
     assert first.copies == copies

@@ -165,7 +165,12 @@ def test_temperature_0_takes_the_first_of_equal_ones_and_knows_no_zero() -> None
 
 def test_a_token_without_weight_is_not_drawn_at_either_end() -> None:
     here = chain()
-    for weights, chance, tokens in (([0.5, 0.5, 0.0, 0.0], 1.0, [11]), ([0.0, 0.5, 0.5], 0.0, [11])):
+    for weights, chance, tokens in (
+        ([0.5, 0.5, 0.0, 0.0], 1.0, [11]),
+        ([0.0, 0.5, 0.5], 0.0, [11]),
+        ([0.5, 0.5], 0.5 + 1e-6, [11, 10]),
+        ([0.5, 0.5], 0.5 - 1e-6, [10, 11]),
+    ):
         found = here._chosen(candidates([0.0] * len(weights)), np.array(weights), chance, here.start)
         assert [draw.token for draw in found] == tokens
 
