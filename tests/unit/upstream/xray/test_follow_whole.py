@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
+from espalier.errors import UpstreamError
 from espalier.upstream.xray import follow
 from espalier.upstream.xray.follow import ReplyReplay, following, has_gaps
 from espalier.upstream.xray.wire.reply import OutputSoFar
@@ -403,3 +405,24 @@ def test_entries_of_a_further_output_that_do_not_follow_one_another_are_not_foll
     assert all(step.reason == found.reason for step in found.steps)
     assert len(found.steps) == len(listed)
     assert server.asked == []
+
+
+class Shy(Server):
+    """Tells no level of its logits."""
+
+    def probed(self, tokens: Sequence[int], probe: Any, *, count: int, is_fresh: bool) -> Any:
+        raise UpstreamError("it does not sample")
+
+
+@pytest.mark.parametrize("factor", [1.3, 0.8])
+def test_without_the_level_of_the_logits_a_repeat_penalty_is_the_reason(factor: float) -> None:
+    unknown = 0
+    for seed in SEEDS:
+        server = Shy(PLAIN | {"seed": seed, "repeat_penalty": factor}).generate(most=3)
+        found = followed(server.output(), server)
+        known = told(server, found)
+        for step in found.steps:
+            assert not step.reason or step.reason.startswith("a repeat penalty needs the logits themselves")
+        unknown += len(server.tokens) - known
+        assert found.asked_again == 0
+    assert unknown > 5

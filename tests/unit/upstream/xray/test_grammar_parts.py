@@ -177,3 +177,19 @@ def test_a_grammar_of_more_symbols_than_are_followed_is_an_error(
     monkeypatch.setattr("espalier.upstream.xray.grammar.program.MOST_SYMBOLS", size - 1)
     with pytest.raises(GrammarError, match="too large"):
         states(grammar)
+
+
+@pytest.mark.parametrize(
+    ("spelled", "shown"),
+    [
+        (b"\xed\x9f\xbf", repr("\ud7ff")),
+        (b"\xed\xa0\x80", "U+D800"),
+        (b"\xed\xbf\xbf", "U+DFFF"),
+        (b"\xee\x80\x80", repr("\ue000")),
+        (b"\xf4\x8f\xbf\xbf", repr("\U0010ffff")),
+        (b"\xf4\x90\x80\x80", "U+110000"),
+    ],
+)
+def test_a_refused_character_that_is_none_is_named_by_its_number(spelled: bytes, shown: str) -> None:
+    here = States(compile_program(parse('root ::= "a"'), special={}), Pieces([b"a", spelled], frozenset()))
+    assert here.blame(here.start, 1, WHOLE).reason == f"{shown} cannot come here"

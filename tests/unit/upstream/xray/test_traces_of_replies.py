@@ -133,6 +133,12 @@ def test_what_single_floats_may_have_lost_is_left_to_the_unlisted_tokens() -> No
     found = _masses(given, grammar)
     assert found.most - second == pytest.approx((second + rest) / (first + second + rest) - second, rel=1e-3)
     assert found.least == pytest.approx(second / (first + second + rest), abs=1e-12)
+    given = listed_step(grammar, (0, 0.5), (1, 0.04))
+    assert given.reported is not None
+    first, second = (math.exp(float(logprob)) for logprob in given.reported.logprobs)
+    refused = 1 - first - second - 13 * ROUNDED - second  # `ab` alone is allowed, and has no more than the last one
+    least = (second + refused) / (first + second + refused + second)
+    assert _masses(given, grammar).least == pytest.approx(least, abs=1e-10)
 
 
 def test_the_combined_form_says_of_each_step_what_the_trace_says() -> None:
