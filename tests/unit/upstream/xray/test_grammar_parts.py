@@ -73,6 +73,7 @@ def test_each_place_of_a_text_is_in_the_rule_that_spells_it() -> None:
         seen.append(here.rules(state))
         state = here.after(state, ord(char))
     assert seen[0] == seen[3] == ["root"]
+    assert seen[2] == ["inner"]
     assert sorted(seen[1]) == ["inner", "root"]
     assert here.rules(state) == []
 
@@ -149,6 +150,11 @@ def test_a_token_that_is_named_leads_where_it_is_named_and_nowhere_else() -> Non
     assert here.accept(named, 1, WHOLE)[0] is here.dead
     piece, part = here.accept_piece(here.start, -1, b"c", WHOLE)
     assert here._describe_expected(piece) in {"'x', 'b'", "'b', 'x'"}
+
+
+def test_a_grammar_knows_whether_it_names_tokens() -> None:
+    assert states('root ::= "a" | <one>', **{"<one>": 2}).has_tokens
+    assert not states('root ::= "a"').has_tokens
 
 
 def test_rules_and_tokens_that_there_are_not_are_named() -> None:

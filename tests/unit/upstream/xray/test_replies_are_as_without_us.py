@@ -216,3 +216,10 @@ def test_a_reply_has_the_outputs_of_each_prompt(prompt: Any, copies: int, output
     assert most.copies == MOST_COPIES
     first = read_request("/completion", json.dumps(GIVEN | {"n": 3, "n_cmpl": copies}).encode())
     assert first.copies == copies
+
+
+@pytest.mark.parametrize("ends", [(True, False), (False, True), (False, False), (True, True)])
+def test_a_list_of_objects_says_that_a_text_has_ended_where_one_of_them_does(ends: tuple[bool, bool]) -> None:
+    request = read_request("/completion", json.dumps(GIVEN).encode())
+    raw = json.dumps([{"index": index, "content": "a", "stop": end} for index, end in enumerate(ends)]).encode()
+    assert stripped(raw, request, {}) == (raw, any(ends))

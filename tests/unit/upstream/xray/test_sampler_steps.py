@@ -218,6 +218,11 @@ def test_dynamic_temperature_is_by_the_entropy_of_all(seed: int, heat: float, ex
     assert found.logits.tolist() == pytest.approx([logits[place] / value for place in ranked(logits)], rel=1e-4)
 
 
+def test_temperature_divides_what_unlisted_tokens_can_have_as_well() -> None:
+    (found,) = steps.temperature(candidates([2.0, 1.0], rest=0.5), replace(OFF, temperature=0.5))
+    assert (found.logits.tolist(), found.rest) == ([4.0, 2.0], 1.0)
+
+
 def test_temperature_0_keeps_the_best_alone() -> None:
     (found,) = steps.temperature(candidates([0.0, 2.0, 1.0]), replace(OFF, temperature=0.0))
     assert found.logits.tolist() == [-math.inf, 2.0, -math.inf]
@@ -230,6 +235,7 @@ def test_xtc_leaves_out_all_but_the_last_of_the_probable_ones() -> None:
     settings = replace(OFF, samplers=("xtc",), xtc_probability=0.5, xtc_threshold=0.15)
     given = with_probs(0.1, 0.4, 0.2, 0.3)
     assert kept(steps.xtc(given, settings, np.float32(0.4))) == [[12, 10]]
+    assert steps.xtc(given, settings, np.float32(0.4))[0].is_sorted
     assert kept(steps.xtc(given, settings, np.float32(0.6))) == [[10, 11, 12, 13]]
     assert kept(steps.xtc(given, replace(settings, min_keep=3), np.float32(0.4))) == [[11, 13, 12, 10]]
     with pytest.raises(UndecidedDraw):

@@ -34,6 +34,10 @@ def test_top_p_near_the_first_sum(off: float, counts: list[int]) -> None:
     assert kept(found) == [list(range(10, 10 + count)) for count in counts]
 
 
+def test_top_p_near_the_sum_of_all_but_one_may_keep_all() -> None:
+    assert kept(steps.top_p(with_probs(0.5, 0.25, 0.25), replace(OFF, top_p=0.75 - NEAR))) == [[10, 11], [10, 11, 12]]
+
+
 def test_top_p_near_the_sum_of_all_keeps_all() -> None:
     assert kept(steps.top_p(with_probs(0.5, 0.25, 0.25), replace(OFF, top_p=1 - NEAR))) == [[10, 11, 12]]
 
