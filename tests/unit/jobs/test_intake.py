@@ -63,6 +63,8 @@ def test_the_items_of_a_list_are_read_however_it_is_cut(piece: int, monkeypatch:
     values = [1, -2.5, "é\u20ac", {"a": [1, {}]}, [], None, True, 10]
     for indent in (None, 2):
         assert items(json.dumps(values, indent=indent, ensure_ascii=False).encode()) == values
+    for raw in (b"[1.5e+20,1e-7 ,12,0.25]", b"[1E+2]", b"[-0.5e-3 , 7]", b"[[1e+2],12.5]"):
+        assert items(raw) == json.loads(raw)
     assert items("\ufeff [] ".encode()) == []
     assert items(b" [ 1 ] ") == [1]
 

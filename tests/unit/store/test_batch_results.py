@@ -69,3 +69,8 @@ def test_the_report_gets_the_figures_of_what_ran_and_the_states_of_what_never_di
     assert [row["figures"] for row in rows[:3]] == [{"tax": 0.5}, {}, {}]
     assert [row["error"] for row in rows[:3]] == [None, None, {"code": "failed", "message": "no", "param": None}]
     assert (rows[0]["trace_id"], rows[0]["prompt_tokens"], rows[0]["completion_tokens"]) == ("trc", 2, 3)
+
+
+def test_a_batch_without_results_has_used_no_tokens(batches: BatchStore) -> None:
+    batch = submit(batches, jsonl([line(1)]))
+    assert batches.results.usage(batch.id) == {"input_tokens": 0, "output_tokens": 0, "total_tokens": 0}

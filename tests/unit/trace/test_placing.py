@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 
 import pytest
@@ -69,12 +70,25 @@ def test_ids_that_are_not_those_of_the_entries_say_nothing() -> None:
     assert [step.id for step in sequence.steps] == [5, 8, 9]
 
 
+def test_entries_as_many_as_the_tokens_are_each_at_their_own() -> None:
+    whole = choice(entry("a", 5), entry("é"), entry("b"), total=3, tokens=(7, 8, 9))
+    sequence = placed(whole)
+    assert (sequence.steps, sequence.sure, sequence.is_whole) == (whole.steps, (True, True, True), True)
+
+
 @pytest.mark.parametrize("total", [None, 1])
 def test_without_a_count_entries_are_sure_up_to_the_first_gap(total: int | None) -> None:
     sequence = placed(choice(entry("a"), entry("b"), entry("é"), entry("c"), total=total))
     assert sequence.sure == (True, True, False, False)
     assert not sequence.is_whole
     assert placed(choice(entry("a"), total=total if total is None else 0)).sure == (True,)
+
+
+def test_a_server_that_gives_each_token_an_entry_leaves_none_out_before_one() -> None:
+    given = replace(choice(entry("a"), entry("é"), entry("b"), total=None), has_all=True)
+    assert placed(given).sure == (True, True, True)
+    ended = placed(replace(given, total=4, finish_reason="stop"))
+    assert (ended.sure[:3], [step.text for step in ended.steps[:3]]) == ((True, True, True), ["a", "é", "b"])
 
 
 def test_a_server_that_lists_parts_of_characters_leaves_none_out() -> None:

@@ -95,10 +95,10 @@ class ReplySide:
 
     def reaching(self, last: int) -> ReplySide:
         """These, with a step for each token up to `last` where the reply itself does not tell how many it has."""
-        more = last + 1 - len(self.reply.steps)
-        if not self.is_bare or self.reply.is_whole or more <= 0:
+        if not self.is_bare or self.reply.is_whole:
             return self
         reply = self.reply
+        more = last + 1 - len(reply.steps)
         longer = replace(reply, steps=reply.steps + (GAP,) * more, sure=reply.sure + (True,) * more)
         return replace(self, reply=longer)
 
@@ -175,7 +175,6 @@ def combined(
     """The combined form of a reply and of the events of the task that it is linked to."""
     by_step = {event["step"]: event for event in events}
     sides = sides.reaching(max(by_step, default=-1))
-    by_step = {position: event for position, event in by_step.items() if 0 <= position < len(sides.reply.steps)}
     sampled = [_log_fields(sides, link, position, by_step.get(position)) for position in range(len(sides.reply.steps))]
     warnings = [] if link.how != "none" else [link.reason]
     if sides.is_bare:

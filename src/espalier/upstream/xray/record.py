@@ -243,8 +243,7 @@ def _unlisted_mass(reported: ReportedTokens, total: float, last: float) -> float
     """The most that the unlisted tokens have together. total: the sum of the listed ones. last: the least of them. The
     server divides by a sum that it made of single floats, from which small addends have dropped."""
     missing = reported.width - reported.ids.shape[0]
-    lost = ROUNDED * (reported.ids.shape[0] + missing * min(1.0, last / ROUNDED))
-    return float(min(missing * last, max(0.0, 1.0 - total) + lost))
+    return float(min(missing * last, max(0.0, 1.0 - total) + ROUNDED * reported.width))
 
 
 def _entropies(reported: ReportedTokens | None, mask: NDArray[np.bool_] | None) -> tuple[float, float]:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from espalier.errors import UpstreamError
-from espalier.upstream.xray.level import DIVIDED, RAISED, Probe, level_of, probe_of
+from espalier.upstream.xray.level import ALONE_OFF, DIVIDED, RAISED, Probe, level_of, probe_of
 from tests.xray import reported
 
 HISTORY = [5, 9, 7, 5, 3]
@@ -53,3 +53,57 @@ def test_the_raised_token_is_the_best_listed_one_of_the_history_that_ends_whole(
     pieces = [b"a"] * 9 + [b"\xc3"] + [b"a"] * 190
     assert probe_of(reported(row, 3), HISTORY, pieces) == Probe(5, 2)
     assert probe_of(reported(row, 3), [8], pieces) is None
+
+
+@pytest.mark.parametrize("others", [1, 2, 3, 12])
+def test_how_far_the_level_may_be_off_is_by_how_far_tokens_tell_others(others):
+    row = np.random.default_rng(3).normal(0, 3, 200).astype(np.float32)
+    row[5] = 20
+    given, probe = reported(row, others + 1, off=0.0), Probe(5, 2)
+    answer = answered(row, probe, HISTORY, count=200)
+    found = level_of(answer, given, probe, HISTORY)
+    assert found.value == pytest.approx(given.level.value, abs=1e-4)
+    assert (found.off == 3 * ALONE_OFF) == (others == 1)
+    best = int(given.ids[1])
+    for one in answer["top_probs"]:
+        one["prob"] *= 1.009 if one["id"] == best else 1
+    bent = level_of(answer, given, probe, HISTORY)
+    off = np.log(1.009) / (1 - 1 / DIVIDED)
+    middle = {1: off, 2: off / 2}.get(others, 0.0)
+    assert bent.value == pytest.approx(found.value + middle, abs=1e-4)
+    assert bent.off == pytest.approx(3 * (off - middle) if others > 1 else 3 * ALONE_OFF, abs=1e-4)
+    assert level_of({"top_probs": answer["top_probs"][:1]}, given, probe, HISTORY) is None
+
+
+def test_no_more_tokens_are_compared_than_decide_it_and_none_that_the_penalty_meets():
+    row = np.random.default_rng(4).normal(0, 1, 200).astype(np.float32)
+    row[[5, 3]] = 9, 8
+    given, probe = reported(row, off=0.0), Probe(5, 2)
+    answer = answered(row, probe, HISTORY, count=200)
+    listed = given.ids.tolist()
+    assert listed[:2] == [5, 3]
+    found = level_of(answer, given, probe, HISTORY)
+    wrong = {3, *listed[12:]}
+    bent = {
+        "top_probs": [one | {"prob": one["prob"] * (2 if one["id"] in wrong else 1)} for one in answer["top_probs"]]
+    }
+    assert level_of(bent, given, probe, HISTORY) == found
+    wrong = {listed[11]}
+    bent = {
+        "top_probs": [one | {"prob": one["prob"] * (2 if one["id"] in wrong else 1)} for one in answer["top_probs"]]
+    }
+    assert level_of(bent, given, probe, HISTORY) is None
+
+
+def test_the_position_is_asked_for_with_the_one_penalty_and_nothing_else():
+    assert Probe(5, 2).settings() == {
+        "samplers": ["penalties"],
+        "repeat_last_n": 2,
+        "repeat_penalty": DIVIDED,
+        "presence_penalty": 0.0,
+        "frequency_penalty": 0.0,
+        "logit_bias": [[5, RAISED]],
+        "mirostat": 0,
+        "temperature": 1.0,
+        "post_sampling_probs": True,
+    }

@@ -202,6 +202,8 @@ def test_what_is_expected_is_shown_by_characters_that_can_be_seen(grammar: str, 
 def test_any_character_may_begin_with_any_part_of_one() -> None:
     anything, some = Chars(None), Chars(((0x80, 0xFF),))
     assert anything.matches_part(3, 1)
+    assert some.matches_part(0x80, 0), "nothing of it is missing"
+    assert not some.matches_part(0x7F, 0)
     assert some.matches_part(3, 1)
     assert not some.matches_part(7, 1)
     assert Chars(((0x80, 0xFF),), True).matches_part(7, 1)

@@ -155,15 +155,48 @@ def test_top_p_is_decided_where_the_last_listed_token_reaches_the_sum() -> None:
         steps.top_p(given, replace(OFF, top_p=0.9))
 
 
+def test_temperature_0_takes_the_first_of_equal_ones_and_knows_no_zero() -> None:
+    for logits, best in (([2.0, 2.0], 0), ([-1.0, -3.0], 0), ([-3.0, -1.0, -1.0], 1)):
+        (found,) = steps.temperature(candidates(logits), replace(OFF, temperature=0.0))
+        assert np.flatnonzero(found.logits > -np.inf).tolist() == [best]
+        assert found.logits[best] == logits[best]
+        assert found.rest == -math.inf
+
+
+def test_a_token_without_weight_is_not_drawn_at_either_end() -> None:
+    here = chain()
+    for weights, chance, tokens in (
+        ([0.5, 0.5, 0.0, 0.0], 1.0, [11]),
+        ([0.0, 0.5, 0.5], 0.0, [11]),
+        ([0.5, 0.5], 0.5 + 1e-6, [11, 10]),
+        ([0.5, 0.5], 0.5 - 1e-6, [10, 11]),
+    ):
+        found = here._chosen(candidates([0.0] * len(weights)), np.array(weights), chance, here.start)
+        assert [draw.token for draw in found] == tokens
+
+
+def test_top_p_is_undecided_where_an_unlisted_token_is_as_good_as_the_last_that_is_kept() -> None:
+    logits = np.log(np.array([0.5, 0.2], dtype=np.float32))
+    for rest, is_decided in ((float(logits[1]), False), (float(logits[1]) - 0.1, True)):
+        given = ServerCandidates(np.array([10, 11]), logits, is_sorted=True, rest=rest, whole_mass=1.0)
+        if is_decided:
+            assert kept(steps.top_p(given, replace(OFF, top_p=0.6))) == [[10, 11]]
+        else:
+            with pytest.raises(UndecidedDraw):
+                steps.top_p(given, replace(OFF, top_p=0.6))
+
+
 def test_typical_is_undecided_where_a_token_has_no_weight_at_all() -> None:
     with pytest.raises(UndecidedDraw):
         steps.typical(candidates([1.0, 0.0, -math.inf]), replace(OFF, typical_p=0.5))
 
 
 def test_top_n_sigma_at_the_edge_may_keep_or_drop_the_one_that_is_equal_to_it() -> None:
-    found = steps.top_n_sigma(candidates([1.0, 0.0, -1.0, 0.0]), replace(OFF, top_n_sigma=math.sqrt(2)))
-    live = [sorted(one.ids[one.logits > -np.inf].tolist()) for one in found]
-    assert sorted(live) == [[10], [10, 11, 13]]
+    for shift in (0.0, 3.0):
+        given = candidates([1.0 + shift, shift, shift - 1.0, shift])
+        found = steps.top_n_sigma(given, replace(OFF, top_n_sigma=math.sqrt(2)))
+        live = [sorted(one.ids[one.logits > -np.inf].tolist()) for one in found]
+        assert sorted(live) == [[10], [10, 11, 13]]
     settings = replace(OFF, top_n_sigma=1.0)
     assert kept(steps.top_n_sigma(candidates([1.0], rest=0.5), settings)) == [[10]]
     assert kept(steps.top_n_sigma(candidates([1.0, 0.0], rest=-1.0), OFF)) == [[10, 11]]
@@ -185,6 +218,11 @@ def test_dynamic_temperature_is_by_the_entropy_of_all(seed: int, heat: float, ex
     assert found.logits.tolist() == pytest.approx([logits[place] / value for place in ranked(logits)], rel=1e-4)
 
 
+def test_temperature_divides_what_unlisted_tokens_can_have_as_well() -> None:
+    (found,) = steps.temperature(candidates([2.0, 1.0], rest=0.5), replace(OFF, temperature=0.5))
+    assert (found.logits.tolist(), found.rest) == ([4.0, 2.0], 1.0)
+
+
 def test_temperature_0_keeps_the_best_alone() -> None:
     (found,) = steps.temperature(candidates([0.0, 2.0, 1.0]), replace(OFF, temperature=0.0))
     assert found.logits.tolist() == [-math.inf, 2.0, -math.inf]
@@ -197,6 +235,7 @@ def test_xtc_leaves_out_all_but_the_last_of_the_probable_ones() -> None:
     settings = replace(OFF, samplers=("xtc",), xtc_probability=0.5, xtc_threshold=0.15)
     given = with_probs(0.1, 0.4, 0.2, 0.3)
     assert kept(steps.xtc(given, settings, np.float32(0.4))) == [[12, 10]]
+    assert steps.xtc(given, settings, np.float32(0.4))[0].is_sorted
     assert kept(steps.xtc(given, settings, np.float32(0.6))) == [[10, 11, 12, 13]]
     assert kept(steps.xtc(given, replace(settings, min_keep=3), np.float32(0.4))) == [[11, 13, 12, 10]]
     with pytest.raises(UndecidedDraw):
@@ -232,7 +271,19 @@ def chain(**more: Any) -> ServerChain:
 
 
 @pytest.mark.parametrize(
-    ("chance", "tokens"), [(0.1, [10]), (0.5, [10, 12]), (0.6, [12]), (0.8, [12, 13]), (1.0, [13])]
+    ("chance", "tokens"),
+    [
+        (0.1, [10]),
+        (0.5 - 1e-5, [10]),
+        (0.5 - 1e-6, [10, 12]),
+        (0.5, [10, 12]),
+        (0.5 + 1e-6, [10, 12]),
+        (0.5 + 1e-5, [12]),
+        (0.6, [12]),
+        (0.8, [12, 13]),
+        (0.8 + 1e-6, [12, 13]),
+        (1.0, [13]),
+    ],
 )
 def test_a_draw_at_the_edge_of_two_tokens_may_be_either_and_none_without_weight(
     chance: float, tokens: list[int]

@@ -76,6 +76,7 @@ def test_what_is_not_gone_into_has_no_members_and_what_is_made_of_items_takes_th
         "{",
         '{"a"',
         '{"a" 1}',
+        '{"a"11}',
         '{"a": 1 "b": 2}',
         "{a: 1}",
         '{"a": }',
@@ -115,6 +116,9 @@ def test_bytes_that_are_no_text_are_cut_as_llama_server_sees_it() -> None:
     assert is_cut(b"\xe2\x82")
     assert not is_cut(b"\x80\x80\x80\x80")
     assert is_cut(b"a\xe2a"), "it looks at the head alone"
+    for head in range(256):
+        length = (head >= 0xC0) + (head >= 0xE0) + (head >= 0xF0) if head < 0xF8 else 0
+        assert [is_cut(bytes([head]) + b"\x80" * more) for more in range(4)] == [more < length for more in range(4)]
     assert not is_cut(b"\xc3a")
     assert not is_cut(b"")
 
