@@ -322,3 +322,15 @@ def test_strings_that_one_token_makes_equal_are_found_by_their_beginning() -> No
     heads = {begun: sorted(repeated.heads(begun, seen)) for begun in (b'"', b'"a', b'"ab', b'"b', b'"c', b'"x')}
     assert heads == {b'"': [b"ab", b"b"], b'"a': [b"b"], b'"ab': [b""], b'"b': [b""], b'"c': [b"ab"], b'"x': []}
     assert repeated.heads(b'"a', ()) == []
+
+
+def test_tokens_that_end_a_string_and_begin_a_repeated_null_were_compared_with_one_another() -> None:
+    more = [b'",n', b'x",n', b'", n']
+    vocab = Vocab.from_tokens([*(bytes((byte,)) for byte in range(256)), *more, b""], eos_ids=[259])
+    schema = {"type": "array", "items": {"type": ["string", "null"]}, "uniqueItems": True}
+    compiled = Compiler(vocab).compile(JsonSchema(schema, whitespace="flexible"))
+    for text, is_allowed in (('["a","b', True), ('[null,"b', False)):
+        matcher = compiled.matcher()
+        for byte in text.encode():
+            matcher.advance(byte)
+        assert [masks.test(matcher.mask(), vocab.tokens.index(data)) for data in more] == [is_allowed] * 3

@@ -212,9 +212,11 @@ class ItemsMatcher(WrappingMatcher[CompiledUniqueItems, AutomatonMatcher]):
         if groups.settling and not items.are_plainly_new(groups.settled_texts):
             for ends, settled, some in groups.settling:
                 if not items.are_new(ends, settled):
-                    forced = [group for group in some if compiled.groups.is_forced(group)]
-                    refused += [token for group in forced for token in group.ids.tolist()]
-                    doubtful += [group for group in some if group not in forced]
+                    for group in some:
+                        if compiled.groups.is_forced(group):
+                            refused += group.ids.tolist()
+                        else:
+                            doubtful.append(group)
         differs = (groups.ends_containers or bool(groups.if_differs)) and self._differs(item)
         for end, ids in groups.ends:
             if not (differs and end.is_container) and items.repeats(end):
