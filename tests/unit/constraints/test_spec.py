@@ -9,14 +9,18 @@ from espalier import Choice, Gbnf, JsonObject, JsonSchema, Regex
 from espalier.constraints.kinds import KINDS
 from espalier.constraints.spec import Spec
 from espalier.errors import SchemaError, SpecError, UnsupportedError
+from espalier.schema.read.documents import ANCHORS, DEFINITIONS
+from espalier.schema.read.drafts import DRAFTS
 
 WHITESPACE = st.sampled_from(["natural", "compact", "flexible"])
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
 )
+KEYWORDS = {"$schema", *ANCHORS, *DEFINITIONS}.union(*(draft.keywords for draft in DRAFTS.values()))
+NAMES = st.text().filter(lambda name: name not in KEYWORDS)  # hypothesis also draws words of the source: `if`
 SPECS = st.one_of(
-    st.builds(JsonSchema, st.booleans() | st.dictionaries(st.text(), JSON), whitespace=WHITESPACE),
+    st.builds(JsonSchema, st.booleans() | st.dictionaries(NAMES, JSON), whitespace=WHITESPACE),
     st.builds(JsonObject, whitespace=WHITESPACE),
     st.builds(Regex, st.text().map(re.escape)),
     st.builds(Choice, st.lists(st.text(), min_size=1)),
