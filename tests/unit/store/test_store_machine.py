@@ -95,7 +95,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(caller=CALLERS, model=st.sampled_from(["m", "M", "n"]), words=st.lists(st.sampled_from(WORDS), max_size=3))
     def saves_a_generation(self, caller: str, model: str, words: list[str]) -> None:
         row = {"request_id": "r", "caller": caller, "model": model}
-        texts = {"words": " ".join(words), "content": {"prompt": words}} if words else {}
+        texts = {"words": [" ".join(words)], "content": {"prompt": words}} if words else {}
         generation_id = self.store.save_generation({**row, **texts})
         whole = self.store.generation(generation_id, caller=caller)
         self.generations.append({**row, "id": generation_id, "created": whole["created"], "spoken": words})
