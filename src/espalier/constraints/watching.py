@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
 from espalier.automata.languages.dfa import Dfa
 from espalier.automata.languages.network import Network
 from espalier.automata.masks.machine import Machine
+
+Seen: TypeAlias = tuple[frozenset[Hashable], ...]
+"""A persistent set in parts of falling size: adding to it merges only the small parts, and old versions stay valid."""
 
 
 class RepeatedItem(NamedTuple):
@@ -81,9 +84,9 @@ class Tracker(Protocol):
         must differ as well."""
         ...
 
-    def begun_item(self, point: Hashable, level: int) -> tuple[bytes, tuple[frozenset[Hashable], ...]]:
-        """What is written of the open item at a level of `open_item`, nothing if it has ended, and the keys of those
-        before it in its array, see `unique/values.py`."""
+    def begun_item(self, point: Hashable, level: int) -> tuple[bytes, Seen]:
+        """The open item at a level of `open_item`, as far as it is written, nothing if it has ended; and the keys of
+        those before it in its array, see `unique/values.py`."""
         ...
 
     def differs(self, point: Hashable) -> bool:

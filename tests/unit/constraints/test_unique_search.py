@@ -149,11 +149,11 @@ def test_the_time_limit_of_a_request_holds_while_a_completion_is_sought() -> Non
 
 def test_a_completion_is_known_once_and_those_of_too_many_states_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search, "MAX_KNOWN", 3)
-    completions = search_of({"type": "string", "maxLength": 9})
+    completions: Any = search_of({"type": "string", "maxLength": 9})
     state: Any = completions._machine.start
     for length, byte in enumerate(b'["abcdef'):
         assert completions.plainest(state) == (b"[]" if length == 0 else b"]" if length == 1 else b'"]')
-        assert len(completions._known) <= 3
+        assert len(completions.plainest._answers) <= 3
         state = completions._machine.step(state, byte)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -57,6 +57,20 @@ class Waiting(Echo):
         finally:
             self.now -= 1
         return await super().execute(item)
+
+
+async def run_with_a_pause(
+    store: BatchStore, runs: Worker, executor: Waiting, batch_id: str, given_back: Sequence[Any]
+) -> None:
+    """Run a worker to its end. Its batch pauses when an item has begun, until something is given back."""
+    running = asyncio.create_task(runs.run())
+    await executor.begun.wait()
+    store.batches.pause(batch_id, caller=None, paused=True)
+    while not given_back:
+        await asyncio.sleep(0)
+    executor.goes_on.set()
+    store.batches.pause(batch_id, caller=None, paused=False)
+    await running
 
 
 def test_every_item_runs_once_and_no_more_than_the_pipeline_at_a_time(store: BatchStore) -> None:
@@ -308,17 +322,8 @@ def test_items_that_waited_in_a_window_when_their_batch_paused_run_once_when_it_
 
     monkeypatch.setattr(store.queue, "release", note)
 
-    async def run() -> None:
-        running = asyncio.create_task(worker(store, executor, pipeline=1, window=4).run())
-        await executor.begun.wait()
-        store.batches.pause(batch.id, caller=None, paused=True)
-        while not released:
-            await asyncio.sleep(0)
-        executor.goes_on.set()
-        store.batches.pause(batch.id, caller=None, paused=False)
-        await running
-
-    asyncio.run(asyncio.wait_for(run(), 60))
+    run = run_with_a_pause(store, worker(store, executor, pipeline=1, window=4), executor, batch.id, released)
+    asyncio.run(asyncio.wait_for(run, 60))
     assert released[0] == 4
     assert sorted(executor.seen) == ["c0", "c1", "c2", "c3"]
     assert found(store, batch.id).counts.completed == 4
@@ -389,17 +394,7 @@ def test_an_item_is_given_back_once_it_has_stopped_so_that_no_other_worker_runs_
 
     monkeypatch.setattr(store.queue, "release", note)
 
-    async def run() -> None:
-        running = asyncio.create_task(worker(store, executor).run())
-        await executor.begun.wait()
-        store.batches.pause(batch.id, caller=None, paused=True)
-        while not stopped:
-            await asyncio.sleep(0.01)
-        executor.goes_on.set()
-        store.batches.pause(batch.id, caller=None, paused=False)
-        await running
-
-    asyncio.run(run())
+    asyncio.run(run_with_a_pause(store, worker(store, executor), executor, batch.id, stopped))
     assert stopped[0] == ["c1"]
     assert found(store, batch.id).state == BatchState.COMPLETED
 

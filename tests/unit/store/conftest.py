@@ -6,6 +6,7 @@ from __future__ import annotations
 import importlib.util
 import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -13,9 +14,10 @@ pytest.importorskip("sqlalchemy")
 pytest.importorskip("alembic")
 
 from espalier.store import migrate
+from espalier.store.batches.open import BatchStore
 from espalier.store.db import open_database
 from espalier.store.open import Store, open_store
-from tests.batch_jobs import Clock, postgres, postgres_folder
+from tests.batch_jobs import Clock, open_batches, postgres, postgres_folder
 
 POSTGRES = os.environ.get("ESPALIER_TEST_POSTGRES_URL")
 HAS_DRIVER = importlib.util.find_spec("psycopg") is not None
@@ -75,3 +77,10 @@ def store(url: str, clock: Clock) -> Iterator[Store]:
     opened = open_store(url, clock=clock)
     yield opened
     opened.close()
+
+
+@pytest.fixture
+def batches(url: str, clock: Clock, tmp_path: Path) -> Iterator[BatchStore]:
+    opened = open_batches(url, tmp_path / "files", clock=clock)
+    yield opened
+    opened.database.close()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,18 +11,11 @@ from espalier.jobs.states import BatchState
 from espalier.store.batches.open import BatchStore
 from espalier.store.batches.quota import LOOK_SHARE, ResultQuota, UploadQuota, UploadQuotaFull
 from espalier.store.batches.tables import RESULTS
-from tests.batch_jobs import Clock, Echo, found, line, open_batches, submit, upload
+from tests.batch_jobs import Echo, found, line, submit, upload
 
 MOST = 1_600
 LOOK = int(MOST * LOOK_SHARE)
 """So much is added before a batch is looked at again."""
-
-
-@pytest.fixture
-def batches(url: str, clock: Clock, tmp_path: Path) -> Iterator[BatchStore]:
-    opened = open_batches(url, tmp_path / "files", clock=clock)
-    yield opened
-    opened.database.close()
 
 
 def begun(store: BatchStore) -> str:

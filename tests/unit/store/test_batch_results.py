@@ -3,22 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
-
-import pytest
 
 from espalier.jobs.values import ItemEnd
 from espalier.store.batches.open import BatchStore
-from tests.batch_jobs import Clock, Echo, answer, jsonl, line, open_batches, submit
-
-
-@pytest.fixture
-def batches(url: str, clock: Clock, tmp_path: Path) -> Iterator[BatchStore]:
-    opened = open_batches(url, tmp_path / "files", clock=clock)
-    yield opened
-    opened.database.close()
+from tests.batch_jobs import Echo, answer, jsonl, line, submit
 
 
 def test_the_results_of_a_word_list_servers_job_are_one_list_that_numbers_its_items_from_0(batches: BatchStore) -> None:

@@ -1,10 +1,11 @@
-"""An LRU cache bounded by bytes. Thread-safe. It does not know what it holds."""
+"""Caches of bounded size: the newest values by their bytes, and what a function answers. Thread-safe. They do not know
+what they hold."""
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
@@ -53,3 +54,27 @@ class ByteCache(Generic[Key, Value]):
     def size(self) -> int:
         """Bytes held, by the sizes given to `put`."""
         return self._size
+
+
+class AnswerCache(Generic[Key, Value]):
+    """What a function answers for each key. A lookup takes no lock and keeps no order: all answers are forgotten at
+    once where they come to weigh more than `limit`. weigh: of a key and its answer; 1 where it is left out."""
+
+    def __init__(
+        self, answer: Callable[[Key], Value], limit: int, weigh: Callable[[Key, Value], int] = lambda key, value: 1
+    ) -> None:
+        self._answer, self._limit, self._weigh = answer, limit, weigh
+        self._answers: dict[Key, Value] = {}
+        self._weight = 0
+
+    def __call__(self, key: Key) -> Value:
+        try:
+            return self._answers[key]
+        except KeyError:
+            value = self._answer(key)
+        weight = self._weigh(key, value)
+        self._weight += weight
+        if self._weight > self._limit:
+            self._answers, self._weight = {}, weight
+        self._answers[key] = value
+        return value

@@ -11,7 +11,8 @@ from collections.abc import Container, Hashable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
-from espalier.constraints.unique.values import BLANK, Seen, added, read_value, value_keys
+from espalier.constraints.unique.values import BLANK, added, read_value, value_keys
+from espalier.constraints.watching import Seen
 from espalier.schema.lowering.rulebook import escaped
 
 TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{},]|"')

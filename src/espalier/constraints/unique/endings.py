@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import NamedTuple
 
-from espalier.constraints.unique.values import BLANK, PLAIN, Seen, equal, is_among
-from espalier.constraints.watching import OpenItem, Tracker
+from espalier.constraints.unique.tracker import COMMA, ESCAPE, OPENS, QUOTE
+from espalier.constraints.unique.values import BLANK, PLAIN, equal, is_among
+from espalier.constraints.watching import OpenItem, Seen, Tracker
 
-QUOTE, COMMA, ESCAPE, OPENS_ARRAY = b'",\\['
-OPENS, CLOSES = b"[{", b"]}"
+CLOSES = b"]}"
 
 
-class EndedItem(NamedTuple):
+class ItemEnding(NamedTuple):
     """An item that ends. level: of its array among the open ones with unique items, the innermost first."""
 
     level: int
@@ -31,7 +31,7 @@ class ItemsAfter(NamedTuple):
     """What some bytes do. ends: the items that they end. open: the innermost open item after them; None where none is,
     as far as a comma or the end of the outermost array may come."""
 
-    ends: tuple[EndedItem, ...]
+    ends: tuple[ItemEnding, ...]
     open: OpenItem | None
 
 
@@ -46,18 +46,18 @@ class OpenItems:
         self._items: dict[int, tuple[bytes, Seen]] = {}
 
     def at(self, level: int) -> tuple[bytes, Seen]:
-        """What is written of one, and the keys of those before it."""
+        """The beginning of one, as it is written, and the keys of those before it."""
         item = self._items.get(level)
         if item is None:
             item = self._items[level] = self._tracker.begun_item(self._point, level)
         return item
 
-    def repeats(self, end: EndedItem) -> bool:
+    def repeats(self, end: ItemEnding) -> bool:
         """Whether an item that ends so equals one before it."""
         begun, seen = self.at(end.level)
         return is_among(begun + end.text if end.is_begun else end.text, seen)
 
-    def are_new(self, ends: Sequence[EndedItem], settled: Sequence[EndedItem]) -> bool:
+    def are_new(self, ends: Sequence[ItemEnding], settled: Sequence[ItemEnding]) -> bool:
         """Whether items that end all differ from those before them, from one another, and from those of `ends` before
         them in their array."""
         if any(map(self.repeats, settled)):
@@ -92,13 +92,13 @@ def items_after(data: bytes, levels: tuple[int, ...], *, in_string: bool, is_nes
     level, depth = 0, levels[0]  # of the open item, and of its brackets
     begin, is_begun, is_whole = 0, True, False  # where it begins, or that it is open already; and that it has ended
     inside, is_escaped, is_closed, in_new_array = in_string, False, False, False
-    ends: list[EndedItem] = []
+    ends: list[ItemEnding] = []
 
     def end(stop: int, *, is_container: bool = False) -> None:
         nonlocal is_whole
         text = data[begin:stop] if is_begun and in_string else data[begin:stop].strip(BLANK)
         if text or is_begun:
-            ends.append(EndedItem(level, text, is_begun, is_container))
+            ends.append(ItemEnding(level, text, is_begun, is_container))
         is_whole = True
 
     for at, byte in enumerate(data):
@@ -114,7 +114,7 @@ def items_after(data: bytes, levels: tuple[int, ...], *, in_string: bool, is_nes
         elif byte in OPENS:
             if is_closed or (in_new_array and is_nested):
                 return None
-            in_new_array = in_new_array or byte == OPENS_ARRAY
+            in_new_array = in_new_array or byte == OPENS[0]
             depth += 1
         elif is_closed or (depth and byte not in CLOSES):
             if byte == COMMA and in_new_array and is_nested and not is_closed:

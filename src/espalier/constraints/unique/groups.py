@@ -7,18 +7,19 @@ group may do is worked out once for a state. It knows no text.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from espalier.automata.masks.cache import AnswerCache
 from espalier.automata.masks.machine import Landings, Machine, State
-from espalier.constraints.unique.endings import EndedItem, items_after
+from espalier.constraints.unique.endings import ItemEnding, items_after
 from espalier.constraints.unique.room import ENDLESS, MOST_DIGITS, ItemRoom, find_room
 from espalier.constraints.unique.structure import SEVERAL, Marks, StructuralTokens
-from espalier.constraints.unique.tracker import ESCAPE, OPENS, QUOTE
+from espalier.constraints.unique.tracker import ESCAPE, NUMBER_END, OPENS, QUOTE
 from espalier.constraints.unique.values import BLANK, PLAIN, equal
 from espalier.constraints.watching import OpenItem, Tracker
 
@@ -30,16 +31,19 @@ MOST_LEVELS = 3
 """Arrays with unique items within one another, of whose items it is known how tokens end them."""
 MOST_ENDS = 4
 """Items that end in one completion, of which it is asked whether they repeat one."""
-NUMBER_END = re.compile(rb"[-+.0-9eE]*\Z")
 NO_POWER = re.compile(rb"\A[eE][-+]?0+\Z")
 """A number has the same value without it."""
 EXPONENT = re.compile(rb"[eE]")
 ITEM_ENDS, NO_SCALAR = b",]", b'"[{}'
 ENDS, BLANKS = (sum(1 << byte for byte in some) for some in (ITEM_ENDS, BLANK))
-STRING_END = (EndedItem(0, b'"', is_begun=True),)
+STRING_END = (ItemEnding(0, b'"', is_begun=True),)
 MOST_DEPTH = 3
 """Room is looked for as if no more brackets of an item were open: deeper, a completion goes through enough of it."""
 MAX_ROOMS = 20_000
+
+
+GroupsPlace: TypeAlias = tuple[State, tuple[int, ...] | None, bool, bool]
+"""A state, and the open item: its levels, whether a string is open, and whether after a backslash in it."""
 
 
 class TokenGroup(NamedTuple):
@@ -52,13 +56,13 @@ class TokenGroup(NamedTuple):
     #: Each might begin another item.
     may_go_on: bool
     #: The items that each ends, None where that is not known: of those that make a string longer, what they share.
-    ends: tuple[EndedItem, ...] | None
+    ends: tuple[ItemEnding, ...] | None
     #: What the items that are open after each may become; nothing where that is not known.
     room: ItemRoom = ItemRoom()
     #: The bytes of the longest.
     longest: int = 0
     #: The items that the completion of fewest bytes after each ends beside `ends`; None where that is not known.
-    settled: tuple[EndedItem, ...] | None = None
+    settled: tuple[ItemEnding, ...] | None = None
 
     @property
     def ends_string(self) -> bool:
@@ -78,7 +82,7 @@ class StateGroups(NamedTuple):
     #: They end no item, and what the open items may become is known by its room.
     only_room: bool
     #: The ids of those that end an item and make no string longer, by the item.
-    ends: tuple[tuple[EndedItem, tuple[int, ...]], ...]
+    ends: tuple[tuple[ItemEnding, tuple[int, ...]], ...]
     #: Some of these are containers.
     ends_containers: bool
     #: Those that end an item by ending the open string.
@@ -87,7 +91,7 @@ class StateGroups(NamedTuple):
     if_differs: tuple[TokenGroup, ...]
     #: Those after which the open items may become nothing that is sure to differ, but for what they are in the shortest
     #: completion: by `ends` and `settled`.
-    settling: tuple[tuple[tuple[EndedItem, ...], tuple[EndedItem, ...], tuple[TokenGroup, ...]], ...]
+    settling: tuple[tuple[tuple[ItemEnding, ...], tuple[ItemEnding, ...], tuple[TokenGroup, ...]], ...]
     #: The plain texts of all of these where the open item has not begun, and where it has; None where some have others.
     settled_texts: tuple[frozenset[bytes] | None, frozenset[bytes] | None]
     #: The others, but for `unknown`.
@@ -106,8 +110,8 @@ def _by_deed(groups: tuple[TokenGroup, ...], *, differs: bool = False) -> StateG
     """differs: what the tokens end is known to differ."""
     unknown = tuple(group for group in groups if group.ends is None)
     roomy = tuple(group for group in groups if group.ends is not None and (group.room.values or group.settled is None))
-    ends: dict[EndedItem, tuple[int, ...]] = {}
-    settling: dict[tuple[tuple[EndedItem, ...], tuple[EndedItem, ...]], tuple[TokenGroup, ...]] = {}
+    ends: dict[ItemEnding, tuple[int, ...]] = {}
+    settling: dict[tuple[tuple[ItemEnding, ...], tuple[ItemEnding, ...]], tuple[TokenGroup, ...]] = {}
     for group in groups:
         if group.tail is None and not differs:
             for end in group.ends or ():
@@ -136,7 +140,7 @@ def _by_deed(groups: tuple[TokenGroup, ...], *, differs: bool = False) -> StateG
 
 
 def _plain_texts(
-    settling: Iterable[tuple[tuple[EndedItem, ...], tuple[EndedItem, ...]]], *, is_begun: bool
+    settling: Iterable[tuple[tuple[ItemEnding, ...], tuple[ItemEnding, ...]]], *, is_begun: bool
 ) -> frozenset[bytes] | None:
     """The texts of items that end so where the open item of the innermost array has begun, or has not; None where they
     are not one plain text each."""
@@ -165,29 +169,25 @@ class TokenGroups:
     ) -> None:
         self._machine, self._tracker, self._tokens = machine, tracker, tokens
         self._plainest, self._text_of = plainest, text_of
-        self._groups: dict[Hashable, StateGroups] = {}
-        self._size = 0
-        self._rooms: dict[tuple[State, int, bool, bool], ItemRoom] = {}
-        self._forced: dict[State, bool] = {}
-        self._little: dict[State, bool] = {}
+        self._groups = AnswerCache(self._groups_of, GROUPS_BYTES, _bytes_of)
+        self._rooms = AnswerCache(self._find_room, MAX_ROOMS)
+        self._forced = AnswerCache(self._ends_one_way, MAX_ROOMS)
+        #: Whether no array has two items in the completions of fewest bytes after the tokens of a state.
+        self.opens_little: Callable[[State], bool] = AnswerCache(self._find_little, MAX_ROOMS)
 
     def of(self, state: State, item: OpenItem | None, *, in_string: bool) -> StateGroups:
         """The tokens that the automaton allows in a state. item: the open item, None where room is of no use."""
-        levels = () if item is None else item.levels
-        if levels and (levels[0] > MOST_DEPTH or len(levels) > MOST_LEVELS):
-            levels = (min(levels[0], MOST_DEPTH + 1),)
-        kind = (state, in_string, None if item is None else (levels, item.is_escaped))
-        groups = self._groups.get(kind)
-        if groups is None:
-            landings = self._machine.landings(state)
-            some = tuple(self._grouped(landings, item, in_string=in_string))
-            groups = _by_deed(some)
-            size = landings.ids.nbytes + GROUP_BYTES * len(some)
-            self._size += size
-            if self._size > GROUPS_BYTES:
-                self._groups, self._size = {}, size
-            self._groups[kind] = groups
-        return groups
+        if item is None:
+            return self._groups((state, None, in_string, False))
+        levels = item.levels
+        if levels[0] > MOST_DEPTH or len(levels) > MOST_LEVELS:  # nothing is known of how tokens end these
+            levels = (min(levels[0], MOST_DEPTH + 1),) * (MOST_LEVELS + 1)
+        return self._groups((state, levels, in_string, item.is_escaped))
+
+    def _groups_of(self, place: GroupsPlace) -> StateGroups:
+        state, levels, in_string, is_escaped = place
+        item = None if levels is None else OpenItem(0, levels, in_string, is_escaped)
+        return _by_deed(tuple(self._grouped(self._machine.landings(state), item, in_string=in_string)))
 
     def _grouped(self, landings: Landings, item: OpenItem | None, *, in_string: bool) -> Iterator[TokenGroup]:
         tokens = self._tokens
@@ -221,7 +221,7 @@ class TokenGroups:
 
     def _with_ends(self, group: TokenGroup, data: bytes, item: OpenItem, *, in_string: bool) -> TokenGroup:
         """The group with the items that its tokens end. data: their bytes, or those of the tail."""
-        if item.levels[0] > MOST_DEPTH or len(item.levels) > MOST_LEVELS:
+        if len(item.levels) > MOST_LEVELS:
             return group
         read = partial(items_after, levels=item.levels, in_string=in_string, is_nested=self._tracker.is_nested)
         after = read(data)
@@ -284,27 +284,14 @@ class TokenGroups:
                 depth += byte in OPENS
         return self.room(state, OpenItem(item.begin, (depth,), inside, escaped))
 
-    def opens_little(self, state: State) -> bool:
-        """Whether no array has two items in the completions of fewest bytes after the tokens of a state."""
-        little = self._little.get(state)
-        if little is None:
-            if len(self._little) >= MAX_ROOMS:
-                self._little = {}
-            ways = [self._plainest(after) for after in self._machine.landings(state).states]
-            little = self._little[state] = not any(way is None or SEVERAL.search(way) for way in ways)
-        return little
+    def _find_little(self, state: State) -> bool:
+        ways = [self._plainest(after) for after in self._machine.landings(state).states]
+        return not any(way is None or SEVERAL.search(way) for way in ways)
 
     def is_forced(self, group: TokenGroup) -> bool:
         """Whether an item that is a scalar is open after the tokens which can end in one way alone, as `settled`."""
-        state, ends = group.state, group.settled or ()
-        if len(ends) != 1 or ends[0].is_container:
-            return False
-        forced = self._forced.get(state)
-        if forced is None:
-            if len(self._forced) >= MAX_ROOMS:
-                self._forced = {}
-            forced = self._forced[state] = self._ends_one_way(state)
-        return forced
+        ends = group.settled or ()
+        return len(ends) == 1 and not ends[0].is_container and self._forced(group.state)
 
     def _ends_one_way(self, state: State | None) -> bool:
         rest = None if state is None else self._plainest(state)
@@ -319,20 +306,18 @@ class TokenGroups:
 
     def room(self, state: State, item: OpenItem) -> ItemRoom:
         """What the open item may become from a state on."""
-        depth = min(item.levels[0], MOST_DEPTH)
-        kind = (state, depth, item.in_string, item.is_escaped)
-        room = self._rooms.get(kind)
-        if room is None:
-            if len(self._rooms) >= MAX_ROOMS:
-                self._rooms = {}
-            room = find_room(
-                self._machine, self._plainest, state, depth=depth, in_string=item.in_string, is_escaped=item.is_escaped
-            )
-            self._rooms[kind] = room
-        return room
+        return self._rooms((state, min(item.levels[0], MOST_DEPTH), item.in_string, item.is_escaped))
+
+    def _find_room(self, place: tuple[State, int, bool, bool]) -> ItemRoom:
+        state, depth, in_string, is_escaped = place
+        return find_room(self._machine, self._plainest, state, depth=depth, in_string=in_string, is_escaped=is_escaped)
 
 
-def _may_differ(ends: Sequence[EndedItem]) -> bool:
+def _bytes_of(place: GroupsPlace, groups: StateGroups) -> int:
+    return sum(group.ids.nbytes + GROUP_BYTES for group in groups.every)
+
+
+def _may_differ(ends: Sequence[ItemEnding]) -> bool:
     """Whether so few items end that it is asked whether they differ, and those that are known do."""
     whole = [end for end in ends if not end.is_begun]
     return len(ends) <= MOST_ENDS and not any(

@@ -24,8 +24,7 @@ from espalier.constraints.unique.room import MOST_DIGITS, ItemRoom
 from espalier.constraints.unique.search import MOST_TRIES, TRIES, CompletionSearch, GaveUp
 from espalier.constraints.unique.structure import RepeatedStrings, StructuralTokens
 from espalier.constraints.unique.tracker import ESCAPE
-from espalier.constraints.unique.values import Seen
-from espalier.constraints.watching import OpenItem, RepeatedItem, Tracker
+from espalier.constraints.watching import OpenItem, RepeatedItem, Seen, Tracker
 from espalier.errors import LimitExceeded, NotAvailable, SchemaError, TokenRefused
 from espalier.tokens import mask as masks
 from espalier.tokens.mask import Mask
@@ -202,9 +201,7 @@ class ItemsMatcher(WrappingMatcher[CompiledUniqueItems, AutomatonMatcher]):
         if groups.only_room and groups.room.values > count and not groups.room.is_number:
             return []
         items = OpenItems(tracker, point)
-        number = b""
-        if groups.room.is_number:
-            number = tracker.open_number(point) if item.levels[0] else items.at(0)[0]
+        number = self._number(groups.room, item, items)
         refused: list[int] = []
         doubtful = [*groups.unknown]
         if _is_full(groups.room, count, number, groups.longest):
@@ -230,6 +227,12 @@ class ItemsMatcher(WrappingMatcher[CompiledUniqueItems, AutomatonMatcher]):
         if doubtful and (differs or self._differs(item)):
             doubtful = [group for group in doubtful if group.may_go_on]
         return refused + self._refused_of(doubtful) if doubtful else refused
+
+    def _number(self, room: ItemRoom, item: OpenItem, items: OpenItems) -> bytes:
+        """The open number, where room is made by more digits of it."""
+        if not room.is_number:
+            return b""
+        return self._compiled.tracker.open_number(self._held[-1].point) if item.levels[0] else items.at(0)[0]
 
     def _closing(self, groups: Iterable[TokenGroup], begun: bytes, seen: Seen) -> tuple[int, ...] | None:
         """Those of the tokens that end the open string by which it equals an item before; None where that is not known.
@@ -364,10 +367,9 @@ class ItemsMatcher(WrappingMatcher[CompiledUniqueItems, AutomatonMatcher]):
         # The completion of fewest bytes repeats nothing, or does not with so many more letters as there are items.
         groups = compiled.groups.of(self._inner.state, item, in_string=item.in_string)
         items, count = OpenItems(compiled.tracker, point), compiled.tracker.count(point)
-        number = compiled.tracker.open_number(point) if groups.room.is_number else b""
         return (
             not groups.unknown
-            and not _is_full(groups.room, count, number, groups.longest)
+            and not _is_full(groups.room, count, self._number(groups.room, item, items), groups.longest)
             and (
                 not groups.settling
                 or items.are_plainly_new(groups.settled_texts)

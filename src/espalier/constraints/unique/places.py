@@ -12,7 +12,7 @@ from espalier.constraints.spec import JsonObject, Spec
 from espalier.constraints.unique.matcher import CompiledUniqueItems
 from espalier.constraints.unique.structure import StructuralTokens
 from espalier.constraints.unique.tracker import DocumentTracker, InnerDocuments, ItemPosition
-from espalier.constraints.watching import OpenItem, OpenString, RepeatedItem, Tracker, WatchedLanguage
+from espalier.constraints.watching import OpenItem, OpenString, RepeatedItem, Seen, Tracker, WatchedLanguage
 
 
 def watched_language(spec: Spec, compiler: Compiler, *, wanted_by: str) -> WatchedLanguage:
@@ -81,7 +81,7 @@ class SeveralTrackers:
         pair = self._watching(point)
         return None if pair is None else pair[0].open_item(pair[1])
 
-    def begun_item(self, point: Hashable, level: int) -> tuple[bytes, tuple[frozenset[Hashable], ...]]:
+    def begun_item(self, point: Hashable, level: int) -> tuple[bytes, Seen]:
         pair = self._watching(point)
         assert pair is not None, "no item is open"
         return pair[0].begun_item(pair[1], level)

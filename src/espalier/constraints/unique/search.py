@@ -17,6 +17,7 @@ from itertools import count
 from typing import NamedTuple, TypeAlias
 
 from espalier.automata.ends.closing import Ends
+from espalier.automata.masks.cache import AnswerCache
 from espalier.automata.masks.machine import Machine, State
 from espalier.constraints.unique.values import BLANK
 from espalier.constraints.watching import RepeatedItem, Tracker
@@ -79,19 +80,14 @@ class CompletionSearch:
         self._ends = ends
         self._text_of = text_of
         self._tracker = tracker
-        self._known: dict[State, bytes | None] = {}
+        #: The completion of fewest bytes of a state, whatever it repeats; None if it is too long to be known.
+        self.plainest: Callable[[State], bytes | None] = AnswerCache(self._find_plainest, MAX_KNOWN)
 
-    def plainest(self, state: State) -> bytes | None:
-        """The completion of fewest bytes, whatever it repeats; None if it is too long to be known."""
-        known = self._known
-        if state not in known:
-            if len(known) >= MAX_KNOWN:
-                known = self._known = {}
-            try:
-                known[state] = b"".join(map(self._text_of, self._ends.plainest(state)))
-            except LimitExceeded:
-                known[state] = None
-        return known[state]
+    def _find_plainest(self, state: State) -> bytes | None:
+        try:
+            return b"".join(map(self._text_of, self._ends.plainest(state)))
+        except LimitExceeded:
+            return None
 
     def find(self, state: State, point: Hashable, *, near: bool = False, patient: bool = False) -> bytes | None:
         """A completion that repeats no item; None if there is none. near: where it comes to a place from which one is

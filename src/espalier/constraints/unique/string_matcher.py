@@ -7,11 +7,13 @@ because such a string can always be made longer. `arrays.py` finds these arrays 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from espalier.automata.masks.cache import AnswerCache
 from espalier.automata.masks.machine import State, missing_error
 from espalier.automata.reasons.blame import Blame
 from espalier.automata.reasons.describe import quoted
@@ -90,18 +92,12 @@ class CompiledUniqueStrings(CompiledWrapper):
         self.inner = inner
         self.quotes = quotes
         self.tracker = UniqueTracker(spots)
-        self._several: dict[tuple[str, State], list[int]] = {}
+        #: Those of the tokens in `QuoteTokens.arrays`, `many` or `several` that the automaton allows in a state.
+        self.several: Callable[[tuple[str, State]], list[int]] = AnswerCache(self._find_several, MOST_STATES)
 
-    def several(self, which: str, state: State, allowed: Mask) -> list[int]:
-        """Those of the tokens in `QuoteTokens.arrays`, `many` or `several` that the automaton allows in a state.
-        allowed: its mask there."""
-        known = self._several
-        ids = known.get((which, state))
-        if ids is None:
-            if len(known) >= MOST_STATES:
-                known = self._several = {}
-            ids = known[which, state] = masks.chosen(allowed, getattr(self.quotes, which))
-        return ids
+    def _find_several(self, place: tuple[str, State]) -> list[int]:
+        which, state = place
+        return masks.chosen(self.inner.machine.mask(state), getattr(self.quotes, which))
 
     def matcher(self, *, before: str = "") -> UniqueMatcher:
         return UniqueMatcher(self, self.inner.matcher(before=before), [self.tracker.start])
@@ -125,10 +121,10 @@ class UniqueMatcher(WrappingMatcher[CompiledUniqueStrings, AutomatonMatcher]):
     def mask(self) -> Mask:
         out = self._inner.mask()
         if not self.is_finished:
-            masks.set_bits_inplace(out, tuple(self._repeating(out)), False)
+            masks.set_bits_inplace(out, tuple(self._repeating()), False)
         return out
 
-    def _repeating(self, allowed: Mask) -> list[int]:
+    def _repeating(self) -> list[int]:
         """The tokens that would close a string which its array already holds; some of them may not be allowed
         anyway."""
         compiled, point = self._compiled, self._points[-1]
@@ -144,7 +140,7 @@ class UniqueMatcher(WrappingMatcher[CompiledUniqueStrings, AutomatonMatcher]):
             several = "many"
         elif point.frame is not None and point.frame.unique:
             several = "several"
-        repeating += [token for token in compiled.several(several, self._inner.state, allowed) if self._clash(token)]
+        repeating += [token for token in compiled.several((several, self._inner.state)) if self._clash(token)]
         return repeating
 
     def _after(self, token: int) -> StringPosition | RepeatedString:
@@ -246,12 +242,16 @@ class UniqueMatcher(WrappingMatcher[CompiledUniqueStrings, AutomatonMatcher]):
         out: list[int] = []
         for number, after in enumerate(landings.states):
             ids = landings.ids[(landings.which == number) & allowed[landings.ids]]
-            way = compiled.inner.ends.within(after, most - 1) if ids.size else ()
+            if not ids.size:
+                continue
+            way = compiled.inner.ends.within(after, most - 1)
             if way is None:
                 out += ids.tolist()
-            elif ids.size:
-                ids = self._unsettled(ids, vocab.decode(way), watched=watched)
-                out += [token for token in ids.tolist() if not self._closes(token, vocab.decode(way), most)]
+                continue
+            rest = vocab.decode(way)
+            for token in self._unsettled(ids, rest, watched=watched).tolist():
+                if self._repeats(token, rest) and not self._can_fix(token, most):
+                    out.append(token)
         masks.set_bits_inplace(mask, tuple(out), False)
         return mask
 
@@ -274,9 +274,6 @@ class UniqueMatcher(WrappingMatcher[CompiledUniqueStrings, AutomatonMatcher]):
         if not sure or self._repeats(sure[0], rest):
             return ids
         return ids[~alike]
-
-    def _closes(self, token: int, rest: bytes, most: int) -> bool:
-        return not self._repeats(token, rest) or self._can_fix(token, most)
 
     def _repeats(self, token: int, rest: bytes) -> bool:
         data = self._compiled.vocab.bytes_of(token) + rest

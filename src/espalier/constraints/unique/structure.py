@@ -9,7 +9,9 @@ from enum import IntFlag
 import numpy as np
 from numpy.typing import NDArray
 
-from espalier.constraints.unique.values import Seen
+from espalier.automata.masks.cache import AnswerCache
+from espalier.constraints.unique.tracker import QUOTE
+from espalier.constraints.watching import Seen
 from espalier.tokens.trie import TokenTrie
 from espalier.tokens.vocab import Vocab
 
@@ -20,7 +22,6 @@ CLOSERS = re.compile(rb"[\]} \t\r\n]*")
 BEFORE = (b"", b'"', b'"\\')
 """What stands before a token outside a string, inside, and inside after a backslash."""
 MARKED = re.compile(rb'[]},"[]|[0-9.][eE]|^[eE]')
-QUOTE = ord('"')
 MOST_STRINGS = 100_000
 """So many items are kept with the beginnings of them."""
 EXPONENT = re.compile(rb"(?:[0-9.]|^)[eE]")
@@ -76,23 +77,17 @@ class RepeatedStrings:
 
     def __init__(self, tokens: StructuralTokens) -> None:
         self._tokens = tokens
-        self._known: dict[frozenset[Hashable], Mapping[bytes, Sequence[bytes]]] = {}
-        self._size = 0
+        self._begins = AnswerCache(self._find_begins, MOST_STRINGS, lambda some, begins: len(some))
 
     def heads(self, begun: bytes, seen: Seen) -> list[bytes]:
         """What a token may begin with that ends the string then. begun: what is written of it, with its first quotation
         mark and no escape. seen: the keys of the items before it."""
-        known = self._known
         heads: list[bytes] = []
         for some in seen:
-            begins = known.get(some)
-            if begins is None:
-                begins = self._add(some)
-            if begun in begins:
-                heads += begins[begun]
+            heads += self._begins(some).get(begun, ())
         return heads
 
-    def _add(self, some: frozenset[Hashable]) -> Mapping[bytes, Sequence[bytes]]:
+    def _find_begins(self, some: frozenset[Hashable]) -> Mapping[bytes, Sequence[bytes]]:
         """The beginnings of strings that one token may end, with what it begins with."""
         begins: dict[bytes, list[bytes]] = {}
         heads, longest = self._tokens.heads, self._tokens.longest_head
@@ -101,10 +96,6 @@ class RepeatedStrings:
                 for end in range(len(key) - 1, max(0, len(key) - 2 - longest), -1):
                     if key[end:-1] in heads:
                         begins.setdefault(key[:end], []).append(key[end:-1])
-        self._size += len(some)
-        if self._size > MOST_STRINGS:
-            self._known, self._size = {}, len(some)
-        self._known[some] = begins
         return begins
 
 

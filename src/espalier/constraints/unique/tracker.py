@@ -13,8 +13,8 @@ from typing import NamedTuple, TypeAlias
 
 from espalier.constraints.unique.earlier import NO_ITEMS, EarlierItems, differs_from_all, with_item
 from espalier.constraints.unique.spots import Spots, is_nested
-from espalier.constraints.unique.values import BLANK, Seen, added, keys
-from espalier.constraints.watching import OpenItem, OpenString, RepeatedItem
+from espalier.constraints.unique.values import BLANK, added, keys
+from espalier.constraints.watching import OpenItem, OpenString, RepeatedItem, Seen
 
 OUTSIDE, KEY, STRING = range(3)
 """The mode of a point: outside strings, in a member's name, in another string."""
@@ -80,14 +80,8 @@ class DocumentTracker:
 
     def feed(self, point: Hashable, data: bytes) -> ItemPosition | RepeatedItem:
         assert isinstance(point, ItemPosition)
-        frame, mode, value, in_value, escaped, text, size, string, strings, closed = point
-        if escaped or (STRUCTURE if mode == OUTSIDE else MARK).search(data):
-            after, _ = self.scan(point, data, 0)
-            return after
-        if (frame is None or not frame.watched) and mode != KEY:
-            return point
-        text, size = (text, data), size + len(data)
-        return ItemPosition(frame, mode, value, in_value, escaped, text, size, string, strings, closed)
+        after, _ = self.scan(point, data, 0)
+        return after
 
     def is_watching(self, point: Hashable) -> bool:
         assert isinstance(point, ItemPosition)
@@ -114,9 +108,10 @@ class DocumentTracker:
         frame = point.frame
         if frame is None or not frame.levels or self._names_differ:
             return None
+        levels = frame.levels
         while frame.parent is not None and not frame.unique:
             frame = frame.parent
-        return OpenItem(frame.begin, point.frame.levels, point.mode != OUTSIDE, point.escaped)  # type: ignore[union-attr]
+        return OpenItem(frame.begin, levels, point.mode != OUTSIDE, point.escaped)
 
     def begun_item(self, point: Hashable, level: int) -> tuple[bytes, Seen]:
         assert isinstance(point, ItemPosition)
@@ -175,6 +170,10 @@ class DocumentTracker:
         records = (frame is not None and frame.watched) or mode == KEY
         since, end = at, len(data)  # what is recorded of the data begins at `since`
         closed = False
+        if not escaped and (STRUCTURE if mode == OUTSIDE else MARK).search(data, at) is None:  # as most tokens
+            if records and at < end:
+                text, size = (text, data[at:]), size + end - at
+            return ItemPosition(frame, mode, value, in_value, False, text, size, string, strings, closed), end
 
         def recorded(begin: int, stop: int) -> bytes:
             """The recorded text from one of its offsets up to an offset of the data."""

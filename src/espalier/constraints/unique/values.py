@@ -10,8 +10,9 @@ import json
 import re
 from collections.abc import Hashable
 from fractions import Fraction
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
+from espalier.constraints.watching import Seen
 from espalier.schema.read.values import key
 
 _DECODER = json.JSONDecoder(parse_float=Fraction)
@@ -26,8 +27,6 @@ NUMBER = re.compile(rb"(-?[0-9]+)(?:\.([0-9]+))?(?:[eE]([-+]?[0-9]+))?")
 
 BLANK = b" \t\r\n"
 Key = TypeVar("Key", bound=Hashable)
-Seen: TypeAlias = tuple[frozenset[Hashable], ...]
-"""A persistent set in parts of falling size: adding to it merges only the small parts, and old versions stay valid."""
 
 
 def added(seen: tuple[frozenset[Key], ...], new: frozenset[Key]) -> tuple[frozenset[Key], ...]:
