@@ -225,6 +225,14 @@ def test_the_window_before_says_whether_it_became_dearer(store: Store, clock: Cl
     assert row.change.low > 1.8
 
 
+def test_an_answer_of_the_first_second_of_an_hour_is_shown_within_it(store: Store, clock: Clock) -> None:
+    clock.now = START + HOUR + 0.25
+    save(store, answer())
+    now = CostWindow(since=START, until=clock.now + 0.5)
+    assert [row.now.answers for row in store.costs(now)] == [1]
+    assert store.costs(CostWindow(since=START, until=START + HOUR)) == [], "an end is the beginning of an hour"
+
+
 @given(tax=st.floats(1e-3, 1e6))
 def test_a_percentile_is_within_four_and_a_half_percent(tax: float) -> None:
     assert abs(middle_of(bin_of(tax)) / tax - 1) < 0.045

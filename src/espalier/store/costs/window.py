@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 HOUR, DAY = 3_600, 86_400
@@ -25,4 +26,4 @@ class CostWindow:
 
     def hours(self) -> tuple[int, int]:
         """The first hour, and the one after the last."""
-        return int(self.since) // HOUR * HOUR, -(-int(self.until) // HOUR) * HOUR
+        return int(self.since) // HOUR * HOUR, math.ceil(self.until / HOUR) * HOUR
