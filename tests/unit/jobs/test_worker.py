@@ -17,7 +17,7 @@ pytest.importorskip("sqlalchemy")
 from espalier.errors import EspalierError, OutputError, Overloaded, ReplicaLost, Unavailable
 from espalier.jobs.retry import Retry
 from espalier.jobs.states import BatchState
-from espalier.jobs.values import ItemAnswer, WorkItem
+from espalier.jobs.values import ItemAnswer, Lease, WorkItem
 from espalier.jobs.worker import Tally, Worker
 from espalier.store.batches.open import BatchStore
 from espalier.store.batches.queue import POISON, SUSPECT
@@ -105,6 +105,25 @@ def test_a_new_batch_waited_for_the_next_look_at_idle_batches(store: BatchStore)
             await asyncio.sleep(0)
         waiting.begun.clear()
         submit(store, [line(2)])
+        made.wake()
+        await waiting.begun.wait()
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+
+
+def test_a_resumed_batch_waited_for_the_next_look_at_idle_batches(store: BatchStore) -> None:
+    async def run() -> None:
+        waiting = Waiting()
+        waiting.goes_on.set()
+        batch = submit(store, [line(1)])
+        store.batches.pause(batch.id, caller=None, paused=True)
+        made = worker(store, waiting, until_idle=False, idle=3_600.0)
+        running = asyncio.create_task(made.run())
+        while not (found(store, batch.id).counts.pending and made._wake._waiters and made._input._waiters):
+            await asyncio.sleep(0)  # its input is read, and it waits for something to come
+        store.batches.pause(batch.id, caller=None, paused=False)
         made.wake()
         await waiting.begun.wait()
         running.cancel()
@@ -210,6 +229,68 @@ def test_an_item_that_an_engine_did_not_begin_is_given_back_untried(store: Batch
     executor = Fails(Unavailable(), Unavailable(), Unavailable(), Unavailable(), Unavailable())
     asyncio.run(worker(store, executor).run())
     assert found(store, batch.id).counts.completed == 1
+
+
+def test_items_that_were_given_back_once_are_not_given_back_again_at_each_look(
+    store: BatchStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit(store, [line(1), line(2)])
+    released, release = list[int](), store.queue.release
+
+    def note(name: str, leases: Sequence[Lease]) -> None:
+        released.extend(lease.line for lease in leases)
+        release(name, leases)
+
+    monkeypatch.setattr(store.queue, "release", note)
+    asyncio.run(worker(store, Fails(Unavailable(), Unavailable()), idle=0.0).run())
+    assert sorted(released) == [1, 2]
+
+
+def test_a_worker_whose_queue_fails_counts_the_losses_of_items_whose_process_died(
+    store: BatchStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit(store, [line(1), line(2)])
+
+    def full(*_: Any) -> Any:
+        raise OutputError("the database cannot be written: the disk is full")
+
+    monkeypatch.setattr(store.queue, "record", full)
+    with pytest.raises(OutputError, match="full"):
+        asyncio.run(worker(store, Fails(ReplicaLost())).run())
+    (item,) = store.queue.claim("next", 2, alone=True)
+    assert item.losses == 1
+
+
+def test_an_item_that_was_stopped_before_it_began_held_its_place_in_the_pipeline(
+    store: BatchStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch = submit(store, [line(1)])
+    assert store.queue.validate("w", Echo())
+
+    async def run() -> None:
+        made = worker(store, Echo(), beat=0.0)
+        made._ahead = [*store.queue.claim(made.name, 1, alone=True)]
+        store.batches.pause(batch.id, caller=None, paused=True)
+        told = asyncio.Event()
+
+        async def ask(_: Worker, call: Any, *given: Any) -> Any:
+            if made._ahead:  # it begins while the heartbeat learns that it is to be stopped
+                item = made._ahead.pop()
+                made._running[item.lease] = asyncio.create_task(made._execute(item))
+            if call == store.queue.release:
+                told.set()
+            return call(*given)
+
+        monkeypatch.setattr(Worker, "_ask", ask)
+        beating = asyncio.create_task(made._beat())
+        await told.wait()
+        assert not made._running
+        assert made._wake.is_set(), "there is room for another one"
+        beating.cancel()
+        await asyncio.gather(beating, return_exceptions=True)
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+    assert found(store, batch.id).counts.pending == 1
 
 
 class Kills(Echo):

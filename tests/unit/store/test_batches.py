@@ -17,7 +17,7 @@ import pytest
 
 from espalier.errors import InputError, OutputError
 from espalier.jobs.states import BatchState, ItemState
-from espalier.jobs.values import ItemEnd
+from espalier.jobs.values import InputFault, ItemEnd
 from espalier.store.batches.batches import MOST_PRIORITY, TooManyOpen
 from espalier.store.batches.open import BatchStore
 from espalier.store.batches.queue import POISON
@@ -129,6 +129,28 @@ def test_a_reader_that_sleeps_past_its_lease_writes_nothing_more(batches: BatchS
     done = found(batches, batch.id)
     assert done.state == BatchState.IN_PROGRESS
     assert done.counts.total == 599
+
+
+@pytest.mark.parametrize("how", ["was cancelled", "has another reader"])
+def test_a_batch_that_is_not_the_readers_any_more_kept_its_verdict_on_the_input(
+    how: str, batches: BatchStore, clock: Clock
+) -> None:
+    batch = submit(batches, [line(1)])
+
+    class Refuses(Echo):
+        def check_job(self, *given: Any) -> InputFault:
+            if how == "was cancelled":
+                batches.batches.cancel(batch.id, caller="me")
+            else:
+                clock.now += 61
+                assert batches.queue.validate("v", Echo())
+            return InputFault(code="wrong", message="wrong")
+
+    batches.queue.validate("w", Refuses())
+    after = found(batches, batch.id)
+    assert after.state == (BatchState.CANCELLED if how == "was cancelled" else BatchState.IN_PROGRESS)
+    assert not after.errors
+    assert after.counts.total == (0 if how == "was cancelled" else 1)
 
 
 def test_a_worker_that_slept_past_its_lease_cannot_record_a_stale_result(batches: BatchStore, clock: Clock) -> None:
@@ -293,6 +315,28 @@ def test_a_batch_whose_input_was_deleted_before_it_was_read_fails_and_says_so(ba
     failed = found(batches, batch.id)
     assert failed.state == BatchState.FAILED
     assert len(failed.errors) == 1
+
+
+def test_a_page_of_batches_of_one_kind_has_no_others(batches: BatchStore) -> None:
+    jobs = {kind: submit(batches, [line(1)], kind=kind).id for kind in ("openai", "anthropic")}
+    for kind, batch_id in jobs.items():
+        assert [one.id for one in batches.batches.page(caller="me", limit=9, kind=kind)] == [batch_id]
+
+
+def test_a_batch_bears_the_model_of_its_first_result_that_names_one(batches: BatchStore) -> None:
+    batch_id = begun(batches, 5)
+
+    def record(*models: str | None) -> str | None:
+        items = batches.queue.claim("w", len(models), alone=True)
+        answers = [replace(answer(), model=model) for model in models]
+        batches.queue.record(
+            "w", [ItemEnd(lease=i.lease, answer=given) for i, given in zip(items, answers, strict=True)]
+        )
+        return found(batches, batch_id).model
+
+    assert record(None) is None
+    assert record(None, "first", "second") == "first"
+    assert record("third") == "first"
 
 
 def test_no_caller_opens_more_batches_than_the_limit(batches: BatchStore) -> None:

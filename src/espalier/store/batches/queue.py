@@ -110,7 +110,7 @@ class ItemQueue:
                     update(ITEMS)
                     .where(ITEMS.c.batch_id == attempt.lease.batch, ITEMS.c.line == attempt.lease.line)
                     .values(
-                        state=_given_back(held[attempt.lease], now),
+                        state=_given_back(held[attempt.lease]),
                         holder=None,
                         until=None,
                         attempts=ITEMS.c.attempts + 1,
@@ -127,7 +127,7 @@ class ItemQueue:
         now = self._clock()
         with self._database.writing() as connection:
             held = self._lock_held(connection, leases)
-            self._end(connection, [(lease, _given_back(row, now)) for lease, row in held.items()])
+            self._end(connection, [(lease, _given_back(row)) for lease, row in held.items()])
             self._close(connection, [(lease, "released") for lease in held], now)
 
     def lose(self, worker: str, leases: Sequence[Lease]) -> None:
@@ -166,7 +166,7 @@ class ItemQueue:
     def _lose(self, connection: Connection, row: Mapping[Any, Any], now: float) -> None:
         lease = Lease(batch=row["batch_id"], line=row["line"], fence=row["fence"])
         losses = row["losses"] + 1
-        state = _given_back(row, now)
+        state = _given_back(row)
         if state == ItemState.PENDING and losses >= POISON:
             state = ItemState.POISON
             message = f"{losses} workers died while they ran this item, the last ones with nothing beside it"
@@ -246,12 +246,9 @@ class ItemQueue:
             )
 
 
-def _given_back(row: Mapping[Any, Any], now: float) -> ItemState:
-    """The state of an item that has no worker any more."""
-    if row["batch_state"] != BatchState.IN_PROGRESS:
-        return ItemState.CANCELLED
-    is_over = row["batch_expires"] is not None and row["batch_expires"] <= now
-    return ItemState.EXPIRED if is_over else ItemState.PENDING
+def _given_back(row: Mapping[Any, Any]) -> ItemState:
+    """The state of an item that has no worker any more. One that waits when its batch expires is ended with it."""
+    return ItemState.PENDING if row["batch_state"] == BatchState.IN_PROGRESS else ItemState.CANCELLED
 
 
 def poisoned(lease: Lease, message: str) -> ItemEnd:
