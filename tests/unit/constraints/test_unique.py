@@ -441,3 +441,14 @@ def test_a_model_that_would_repeat_itself_does_not(temperature: float) -> None:
     assert len(set(result.parsed)) == 4
     if not temperature:
         assert result.parsed == ["", "a", "aa", "aaa"]
+
+
+def test_a_string_that_a_token_had_begun_could_be_ended_as_an_earlier_one() -> None:
+    vocab = Vocab.from_tokens([*(bytes((byte,)) for byte in range(256)), b',"a', b'b"', b""], eos_ids=[258])
+    matcher = Compiler(vocab).compile(JsonSchema(STRINGS, whitespace="compact")).matcher()
+    for token in (*b'["ab"', 256):
+        matcher.advance(token)
+    assert not masks.test(matcher.mask(), 257)
+    assert masks.test(matcher.mask(), ord("b"))
+    matcher.advance(ord("b"))
+    assert not masks.test(matcher.mask(), ord('"'))

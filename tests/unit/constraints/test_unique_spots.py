@@ -38,6 +38,7 @@ def spelled(schema: Any) -> str:
         (unique({"type": "string", "maxLength": 5}), False),
         (unique({"type": "string", "pattern": "^x"}), True),
         (unique({"type": "string", "pattern": "^(ab)*$"}), True),
+        (unique({"type": "string", "pattern": "^(abcd)*$"}), True),
         (unique({"type": "string", "pattern": "^a*b?$"}), False),
         (unique({"type": "string", "pattern": "^(a|bc)$"}), False),
         (unique({"type": ["string", "null"]}), False),
@@ -71,6 +72,12 @@ def spelled(schema: Any) -> str:
 )
 def test_forbidding_equal_strings_is_enough_where_each_open_string_can_go_on(schema: Any, is_enough: bool) -> None:
     assert (unique_spots(expand(schema)) is not None) == is_enough
+
+
+def test_days_of_the_calendar_run_out_where_formats_are_enforced() -> None:
+    days = unique({"type": "string", "format": "date"})
+    assert unique_spots(expand(days)) is not None
+    assert unique_spots(expand(days, format="assert")) is None
 
 
 @pytest.mark.parametrize(

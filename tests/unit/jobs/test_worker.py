@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,11 @@ pytest.importorskip("sqlalchemy")
 from espalier.errors import EspalierError, OutputError, Overloaded, ReplicaLost, Unavailable
 from espalier.jobs.retry import Retry
 from espalier.jobs.states import BatchState
-from espalier.jobs.values import ItemAnswer, Lease, WorkItem
+from espalier.jobs.values import Batch, ItemAnswer, ItemEnd, Lease, WorkItem
 from espalier.jobs.worker import Tally, Worker
 from espalier.store.batches.open import BatchStore
 from espalier.store.batches.queue import POISON, SUSPECT
-from tests.batch_jobs import Echo, found, line, open_batches, results, submit
+from tests.batch_jobs import Echo, answer, found, line, open_batches, results, submit
 
 
 @pytest.fixture
@@ -261,36 +261,64 @@ def test_a_worker_whose_queue_fails_counts_the_losses_of_items_whose_process_die
     assert item.losses == 1
 
 
+def holding(store: BatchStore) -> tuple[Batch, Worker, WorkItem]:
+    """A batch that is paused, and a worker that has claimed its item."""
+    batch = submit(store, [line(1)])
+    assert store.queue.validate("w", Echo())
+    made = worker(store, Echo(), beat=0.0)
+    made._ahead = [*store.queue.claim(made.name, 1, alone=True)]
+    store.batches.pause(batch.id, caller=None, paused=True)
+    return batch, made, made._ahead[0]
+
+
+async def beat_once(made: Worker, meanwhile: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """One heartbeat. meanwhile: what happens to the claimed item while it learns that it is to be stopped."""
+    told = asyncio.Event()
+
+    async def ask(_: Worker, call: Any, *given: Any) -> Any:
+        if made._ahead:
+            made._ahead.clear()
+            meanwhile()
+        if call == made.queue.release:
+            told.set()
+        return call(*given)
+
+    monkeypatch.setattr(Worker, "_ask", ask)
+    beating = asyncio.create_task(made._beat())
+    await told.wait()
+    beating.cancel()
+    await asyncio.gather(beating, return_exceptions=True)
+
+
 def test_an_item_that_was_stopped_before_it_began_held_its_place_in_the_pipeline(
     store: BatchStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    batch = submit(store, [line(1)])
-    assert store.queue.validate("w", Echo())
+    batch, made, item = holding(store)
 
     async def run() -> None:
-        made = worker(store, Echo(), beat=0.0)
-        made._ahead = [*store.queue.claim(made.name, 1, alone=True)]
-        store.batches.pause(batch.id, caller=None, paused=True)
-        told = asyncio.Event()
+        def begin() -> None:
+            made._running[item.lease] = asyncio.create_task(made._execute(item))
 
-        async def ask(_: Worker, call: Any, *given: Any) -> Any:
-            if made._ahead:  # it begins while the heartbeat learns that it is to be stopped
-                item = made._ahead.pop()
-                made._running[item.lease] = asyncio.create_task(made._execute(item))
-            if call == store.queue.release:
-                told.set()
-            return call(*given)
-
-        monkeypatch.setattr(Worker, "_ask", ask)
-        beating = asyncio.create_task(made._beat())
-        await told.wait()
+        await beat_once(made, begin, monkeypatch)
         assert not made._running
         assert made._wake.is_set(), "there is room for another one"
-        beating.cancel()
-        await asyncio.gather(beating, return_exceptions=True)
 
     asyncio.run(asyncio.wait_for(run(), 60))
     assert found(store, batch.id).counts.pending == 1
+
+
+def test_an_item_that_ended_as_its_batch_was_paused_ran_again(
+    store: BatchStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch, made, item = holding(store)
+
+    async def run() -> None:
+        await beat_once(made, lambda: made._ended.append(ItemEnd(lease=item.lease, answer=answer())), monkeypatch)
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+    (ended,) = made._ended
+    assert store.queue.record(made.name, [ended]) == [item.lease]
+    assert found(store, batch.id).counts.completed == 1
 
 
 class Kills(Echo):

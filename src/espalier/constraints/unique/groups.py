@@ -33,7 +33,6 @@ MOST_ENDS = 4
 """Items that end in one completion, of which it is asked whether they repeat one."""
 NO_POWER = re.compile(rb"\A[eE][-+]?0+\Z")
 """A number has the same value without it."""
-EXPONENT = re.compile(rb"[eE]")
 ITEM_ENDS, NO_SCALAR = b",]", b'"[{}'
 ENDS, BLANKS = (sum(1 << byte for byte in some) for some in (ITEM_ENDS, BLANK))
 STRING_END = (ItemEnding(0, b'"', is_begun=True),)
@@ -248,9 +247,7 @@ class TokenGroups:
         """What the item that is open after some bytes may become, beside `more` others."""
         room = self.room(state, item)
         number = NUMBER_END.search(data)
-        if room.is_number and (
-            number is None or not number.start() or len(number[0]) > MOST_DIGITS or EXPONENT.search(number[0])
-        ):
+        if room.is_number and (number is None or not number.start() or len(number[0]) > MOST_DIGITS):
             return ItemRoom()
         return ItemRoom(room.values if room.values == ENDLESS else max(0, room.values - more))
 

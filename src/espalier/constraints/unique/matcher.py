@@ -406,8 +406,10 @@ class ItemsMatcher(WrappingMatcher[CompiledUniqueItems, AutomatonMatcher]):
         whether `rest` completes the text: for others it does, as it does for one of them."""
         compiled, point = self._compiled, self._held[-1].point
         is_risky = np.isin(ids, np.array(self._risky(b"", rest), dtype=np.int32))
-        sure = ids[~is_risky][:1].tolist()
-        if not sure or isinstance(compiled.tracker.feed(point, compiled.text_of(sure[0]) + rest), RepeatedItem):
+        sure = ids[~is_risky]
+        if not sure.size or isinstance(
+            compiled.tracker.feed(point, compiled.text_of(int(sure[0])) + rest), RepeatedItem
+        ):
             return ids
         return ids[is_risky]
 
@@ -432,9 +434,7 @@ class ItemsMatcher(WrappingMatcher[CompiledUniqueItems, AutomatonMatcher]):
 def _is_full(room: ItemRoom, count: int, number: bytes, more: int) -> bool:
     """Whether the open items may not become more than what is remembered, `count` items. number: the open one. more:
     bytes that a token adds first."""
-    if room.values <= count:
-        return True
-    return room.is_number and (len(number) + more > MOST_DIGITS or b"e" in number or b"E" in number)
+    return room.values <= count or (room.is_number and len(number) + more > MOST_DIGITS)
 
 
 def _not_told(what: str) -> LimitExceeded:

@@ -145,9 +145,9 @@ class ItemQueue:
                 if Lease(batch=row["batch_id"], line=row["line"], fence=row["fence"]) in leases:
                     self._lose(connection, row, now)
 
-    def reap(self, now: float, limit: int = 500) -> int:
+    def reap(self, now: float, limit: int = 500) -> None:
         """Take items back whose lease has ended: their worker is dead, or asleep. One that was lost too often is set
-        aside with an error as its result. Returns how many."""
+        aside with an error as its result."""
         query = (
             select(ITEMS, *_of_batch())
             .join(BATCHES, BATCHES.c.id == ITEMS.c.batch_id)
@@ -156,12 +156,11 @@ class ItemQueue:
         )
         with self._database.reading() as connection:  # the usual case: none, and nobody waits for a writer
             if connection.execute(query).first() is None:
-                return 0
+                return
         with self._database.writing() as connection:
             rows = connection.execute(query.with_for_update(skip_locked=True, of=ITEMS)).mappings().all()
             for row in rows:
                 self._lose(connection, row, now)
-        return len(rows)
 
     def _lose(self, connection: Connection, row: Mapping[Any, Any], now: float) -> None:
         lease = Lease(batch=row["batch_id"], line=row["line"], fence=row["fence"])
