@@ -81,6 +81,7 @@ def change_texts(text: str, tmp_path: Path) -> list[str]:
         ("return a[::2]", ["a[::2] -> None", "a[::2] -> a", "2 -> 3"]),
         ("a.pop(b)", ["a.pop(b) -> pass"]),
         ("return not a", ["not a -> None", "not a -> a"]),
+        ("return not (c := a)", ["not (c := a) -> None", "not (c := a) -> (c := a)"]),
         ("if a or b: b = (a) - (b)", ["a or b -> not (a or b)", "or -> and", ") - ( -> ) + ("]),
         ("return max(a, key=lambda x: (x, b))", None),
         ("log.warning('%s', a + b)", []),

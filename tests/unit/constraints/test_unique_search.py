@@ -19,6 +19,7 @@ from espalier.constraints.unique.search import CompletionSearch, GaveUp
 from espalier.constraints.unique.spots import Spot
 from espalier.constraints.unique.tracker import DocumentTracker
 from espalier.time_limit import OutOfTime, time_limit
+from espalier.tokens import mask as masks
 from tests.laws import matcher_after
 from tests.oracle import validator
 
@@ -240,6 +241,14 @@ def test_within_a_limit_of_tokens_what_is_left_open_can_be_closed(name: str, com
             assert (matcher.closing(most) == one_by_one).all(), (text, most)
             if matcher.is_loose(most):
                 assert (one_by_one == matcher.mask()).all(), (text, most)
+
+
+def test_a_token_that_ends_a_string_as_an_earlier_one_was_allowed_beside_another_such_token() -> None:
+    """Of an array whose completion must be sought, where the tokens that end its strings alike are asked together."""
+    vocab = Vocab.from_tokens([b'b"', *(bytes((byte,)) for byte in range(256)), b""], eos_ids=[257])
+    schema = {"type": "array", "items": {"type": "string", "maxLength": 3}, "uniqueItems": True, "minItems": 3}
+    mask = matcher_after(Compiler(vocab).compile(JsonSchema(schema, whitespace="compact")), '["a","a').mask()
+    assert [masks.test(mask, vocab.tokens.index(data)) for data in (b'b"', b'"', b"b")] == [True, False, True]
 
 
 def test_a_token_that_ends_a_string_was_said_to_close_what_another_such_token_closes() -> None:

@@ -116,6 +116,7 @@ NUMBERS = tuple(str(number) for number in range(20))
         (unique(STRING, prefixItems=[STRING, FEW], minItems=1), [True, False, True], [(), (), ()]),
         (unique(INTEGER, contains={"minimum": 5}, minContains=2), [True], [()]),
         (unique(INTEGER, contains={"minimum": 5}, minContains=0, maxContains=3), [True], [()]),
+        (unique(INTEGER, contains={"minimum": 5}, allOf=[{"contains": {"maximum": 3}}]), [True], [()]),
         (unique(INTEGER, contains={"const": 5}), [False], [("5",)]),
         (unique(INTEGER, contains={"const": 5}, prefixItems=[{"enum": [7, 8]}]), [False, False], [("7", "8"), ("5",)]),
         ({"anyOf": [unique(INTEGER), {"const": [1, 2]}]}, [False] * 3, [()] * 3),

@@ -19,7 +19,7 @@ from espalier.automata.masks.machine import Landings, Machine, State
 from espalier.constraints.unique.endings import ItemEnding, items_after
 from espalier.constraints.unique.room import ENDLESS, MOST_DIGITS, ItemRoom, find_room
 from espalier.constraints.unique.structure import SEVERAL, Marks, StructuralTokens
-from espalier.constraints.unique.tracker import ESCAPE, NUMBER_END, OPENS, QUOTE
+from espalier.constraints.unique.tracker import ESCAPE, OPENS, QUOTE, trailing_number
 from espalier.constraints.unique.values import BLANK, PLAIN, equal
 from espalier.constraints.watching import OpenItem, Tracker
 
@@ -246,8 +246,8 @@ class TokenGroups:
     def _next_room(self, data: bytes, state: State, item: OpenItem, *, more: int) -> ItemRoom:
         """What the item that is open after some bytes may become, beside `more` others."""
         room = self.room(state, item)
-        number = NUMBER_END.search(data)
-        if room.is_number and (number is None or not number.start() or len(number[0]) > MOST_DIGITS):
+        number = trailing_number(data)
+        if room.is_number and (len(number) == len(data) or len(number) > MOST_DIGITS):
             return ItemRoom()
         return ItemRoom(room.values if room.values == ENDLESS else max(0, room.values - more))
 
