@@ -460,6 +460,21 @@ def test_a_mask_looks_at_no_token_by_itself_of_which_its_group_says_enough(
     assert masks.allowed_ids(allowed, compiled.vocab.width).tolist() == by_itself
 
 
+@pytest.mark.parametrize(("least", "is_little"), [(0, True), (1, True), (2, False)])
+def test_an_array_that_needs_several_items_is_not_closed_by_the_completion_of_fewest_bytes(
+    least: int, is_little: bool
+) -> None:
+    array = {"type": "array", "items": INTEGER, "uniqueItems": True, "minItems": least}
+    schema = {"type": "object", "properties": {"a": array}, "required": ["a"], "additionalProperties": False}
+    compiled = BYTES.compile(JsonSchema(schema, whitespace="compact"))
+    assert isinstance(compiled, CompiledUniqueItems)
+    matcher = compiled.matcher()
+    for byte in b'{"a':
+        matcher.advance(byte)
+    assert compiled.groups.opens_little(matcher._inner.state) == is_little
+    assert matcher.is_loose(60) == is_little
+
+
 def test_tokens_that_end_a_string_and_begin_a_repeated_null_were_compared_with_one_another() -> None:
     more = [b'",n', b'x",n', b'", n']
     vocab = Vocab.from_tokens([*(bytes((byte,)) for byte in range(256)), *more, b""], eos_ids=[259])
