@@ -63,6 +63,7 @@ STRING_OR_NUMBER = {"type": ["string", "integer"], "maxLength": 5}
         ({"type": "number"}, "[1.5", DIGITS),
         ({"type": "number"}, "[1e5", ItemRoom()),  # too large a number is no float
         ({"type": "integer", "maximum": 500, "minimum": 0}, "[1", ItemRoom()),
+        ({"type": "integer", "maximum": 10500, "minimum": 0}, "[", ItemRoom()),  # 10 goes on otherwise than 11 to 19
         ({"enum": [*range(30)]}, "[1", ItemRoom()),
         (STRING_OR_NUMBER, '["', ItemRoom(5)),
         (STRING_OR_NUMBER, '["ab', ItemRoom(3)),
@@ -473,6 +474,24 @@ def test_an_array_that_needs_several_items_is_not_closed_by_the_completion_of_fe
         matcher.advance(byte)
     assert compiled.groups.opens_little(matcher._inner.state) == is_little
     assert matcher.is_loose(60) == is_little
+
+
+@pytest.mark.parametrize(
+    ("items", "text", "is_loose"),
+    [
+        (INTEGER, "[1", True),
+        (INTEGER, "[1,12345678901234", False),
+        (STRING_OR_NULL, "[null,", False),
+        (STRING_OR_NULL, '["a",', True),
+        (A_TO_AAA, '["', True),
+        (A_TO_AAA, '["a","aa","aaa","', False),
+    ],
+)
+def test_all_that_can_be_closed_within_many_tokens_can_be_where_there_is_room(
+    items: Any, text: str, is_loose: bool
+) -> None:
+    _, matcher = matcher_of(items, text, SHORT)
+    assert matcher.is_loose(60) == is_loose
 
 
 def test_tokens_that_end_a_string_and_begin_a_repeated_null_were_compared_with_one_another() -> None:

@@ -41,6 +41,7 @@ def spelled(schema: Any) -> str:
         (unique({"type": "string", "pattern": "^(abcd)*$"}), True),
         (unique({"type": "string", "pattern": "^a*b?$"}), False),
         (unique({"type": "string", "pattern": "^(a|bc)$"}), False),
+        (unique({"type": "string", "pattern": "^a", "allOf": [{"pattern": "^b"}]}), False),
         (unique({"type": ["string", "null"]}), False),
         (unique({"enum": [*"ab"]}), True),
         (unique({"enum": [*"abcdefghijkl"]}), False),
@@ -120,6 +121,11 @@ NUMBERS = tuple(str(number) for number in range(20))
         (unique(INTEGER, contains={"const": 5}), [False], [("5",)]),
         (unique(INTEGER, contains={"const": 5}, prefixItems=[{"enum": [7, 8]}]), [False, False], [("7", "8"), ("5",)]),
         ({"anyOf": [unique(INTEGER), {"const": [1, 2]}]}, [False] * 3, [()] * 3),
+        (
+            {"anyOf": [unique(INTEGER, prefixItems=[FEW]), unique(INTEGER, prefixItems=[STRING, INTEGER, INTEGER])]},
+            [False, True, True, True],
+            [()] * 4,
+        ),
     ],
     ids=spelled,
 )
