@@ -475,6 +475,7 @@ def test_more_items_are_claimed_only_once_half_of_the_window_has_run(
     asyncio.run(worker(store, executor, pipeline=2, window=4).run())
     assert len(executor.seen) == 40
     assert set(asked) <= set(range(4, 9)), "of a window of 8"
+    assert 4 in asked, "as soon as half of it has run"
 
 
 class SlowToStop(Waiting):
