@@ -242,7 +242,7 @@ def test_items_that_were_given_back_once_are_not_given_back_again_at_each_look(
         release(name, leases)
 
     monkeypatch.setattr(store.queue, "release", note)
-    asyncio.run(worker(store, Fails(Unavailable(), Unavailable()), idle=0.0).run())
+    asyncio.run(worker(store, Fails(Unavailable(), Unavailable()), idle=0.0, beat=3_600.0).run())
     assert sorted(released) == [1, 2]
 
 
