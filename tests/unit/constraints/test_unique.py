@@ -464,3 +464,12 @@ def test_a_completion_of_a_repeated_string_is_refused_where_one_letter_more_leav
     with pytest.raises(NotAvailable, match="repeats no item"):
         matcher.shortest_completion()
     assert matcher.within(60) is None
+
+
+def test_a_string_that_a_token_with_an_escape_made_longer_could_be_ended_as_an_earlier_one() -> None:
+    vocab = Vocab.from_tokens([*(bytes((byte,)) for byte in range(256)), b"a\\nb", b""], eos_ids=[257])
+    matcher = Compiler(vocab).compile(JsonSchema(STRINGS, whitespace="compact")).matcher()
+    for token in (*b'["xa\\nb","x', 256):
+        matcher.advance(token)
+    assert not masks.test(matcher.mask(), ord('"'))
+    assert masks.test(matcher.mask(), ord("b"))

@@ -22,7 +22,7 @@ from tests.unit.constraints.test_unique_groups import (
     matcher_of,
 )
 
-MORE = b'''a" "} "}, "," ", ],[ ]] ], ,1 1, 12 123 ,n ,null,n 1,n },{ {"'''.split()
+MORE = b"""a" "} "}, "," ", ],[ ]] ], ,1 1, 12 123 ,n ,null,n 1,n },{ {" },n""".split()
 SHORT = Compiler(
     Vocab.from_tokens([*(bytes((byte,)) for byte in range(256)), *MORE, b""], eos_ids=[256 + len(MORE)], special_ids={})
 )
@@ -37,6 +37,7 @@ STRING_OR_NULL = {"type": ["null", "string"]}
 NUMBER, ANYTHING = {"type": "number"}, dict[str, Any]()
 SIMPLE, INTEGER_OR_NULL = {"type": ["boolean", "null", "string"]}, {"type": ["integer", "null"]}
 STRING_OR_OBJECT, A_TO_AAA = {"anyOf": [STRING, {"const": {}}]}, {"type": "string", "pattern": "^a{0,3}$"}
+MAP_OR_NULL = {"anyOf": [MAP, {"type": "null"}]}
 LISTS = {"type": "array", "items": FEW}
 UNIQUE_LISTS, UNIQUE_LISTS_OF_SIMPLE = (
     {"type": "array", "items": items, "uniqueItems": True} for items in (INTEGER, SIMPLE)
@@ -49,6 +50,8 @@ LOOKS = [
     (INTEGER, 0, "[1", ""),
     (INTEGER, 0, "[1,2,", ""),
     (NUMBER, 0, "[1,2,1.5", ""),
+    (MAP_OR_NULL, 0, '[null,{"a":"b"', ""),
+    (MAP_OR_NULL, 0, '[null,{"a":"b"},{"a":"b', '" "} "},'),
     (NUMBER, 0, "[0.5,1.5", ""),
     (NUMBER, 0, "[0.5,1.23456789", "12 123"),
     (NUMBER, 0, "[0.5,1.234567890123", "0 1 12 123 2 3 4 5 6 7 8 9"),
@@ -142,18 +145,20 @@ def test_a_mask_looks_at_no_token_by_itself_of_which_its_group_says_enough(
     assert " ".join(sorted(compiled.text_of(token).decode() for token in looked)) == looks
     by_itself = [token for token in range(compiled.vocab.width) if matcher.allows(token)]
     assert masks.allowed_ids(allowed, compiled.vocab.width).tolist() == by_itself
+    assert (matcher.mask() == allowed).all(), "once it is known whether the open item differs"
 
 
 @pytest.mark.parametrize(("least", "is_little"), [(0, True), (1, True), (2, False)])
 def test_an_array_that_needs_several_items_is_not_closed_by_the_completion_of_fewest_bytes(
     least: int, is_little: bool
 ) -> None:
+    """After `{"` comes the name of such an array, or another one."""
     array = {"type": "array", "items": INTEGER, "uniqueItems": True, "minItems": least}
-    schema = {"type": "object", "properties": {"a": array}, "required": ["a"], "additionalProperties": False}
+    schema = {"type": "object", "properties": {"a": array, "b": INTEGER}, "additionalProperties": False}
     compiled = BYTES.compile(JsonSchema(schema, whitespace="compact"))
     assert isinstance(compiled, CompiledUniqueItems)
     matcher = compiled.matcher()
-    for byte in b'{"a':
+    for byte in b'{"':
         matcher.advance(byte)
     assert compiled.groups.opens_little(matcher._inner.state) == is_little
     assert matcher.is_loose(60) == is_little

@@ -146,7 +146,7 @@ def _plain_texts(
     texts = []
     for ends, settled in settling:
         last = settled[-1] if len(settled) == 1 else None
-        if last is None or last.level or (last.is_begun and is_begun) or not PLAIN.fullmatch(last.text):
+        if last is None or (last.is_begun and is_begun) or not PLAIN.fullmatch(last.text):
             return None
         if any(end.text or end.level for end in ends):  # what they end is more than is written of it
             return None
