@@ -272,7 +272,7 @@ def test_pages_of_batches_go_on_after_the_last_id(batches: BatchStore) -> None:
 def test_old_batches_and_uploads_are_deleted_and_open_ones_stay(batches: BatchStore, clock: Clock) -> None:
     old = begun(batches)
     finish(batches)
-    assert not batches.batches.sweep(clock.now), "it is not older than that"
+    assert list(batches.batches.sweep(clock.now)) == [], "it is not older than that"
     clock.now += 1000
     new = begun(batches)
     assert batches.sweep(500.0) > 0
