@@ -52,6 +52,13 @@ class Explanation:
     source: str
     change: str
     reason: str
+    #: The function, where only the line in this one is meant: as `Mutation.function`. Empty for every such line.
+    function: str = ""
+
+    def explains(self, mutation: Mutation) -> bool:
+        """Whether this is about that change."""
+        place = mutation.file, mutation.source, mutation.change
+        return place == (self.file, self.source, self.change) and self.function in ("", mutation.function)
 
 
 def read_table(root: Path) -> tuple[list[Part], list[Explanation]]:
@@ -76,14 +83,13 @@ def sample(mutations: Sequence[Mutation], count: int, seed: str) -> list[Mutatio
 def run_part(part: Part, count: int, seed: int, only: str) -> int:
     """Run one part in this process and print its row. Returns the exit code."""
     _, explanations = read_table(ROOT)
-    explained = {(row.file, row.source, row.change) for row in explanations}
     mutations = [m for m in all_mutations(ROOT, part) if only in f"{m.file}:{m.line} {m.function} {m.change}"]
     chosen = sample(mutations, count, f"{seed}:{part.name}")
     counts: Counter[str] = Counter()
 
     def report(mutation: Mutation, fate: Fate, killer: str | None) -> None:
         if fate in (Fate.SURVIVED, Fate.NOT_REACHED):
-            if (mutation.file, mutation.source, mutation.change) in explained:
+            if any(row.explains(mutation) for row in explanations):
                 counts["explained"] += 1
                 return
             print(f"{fate}: {mutation.file}:{mutation.line} {mutation.function}", flush=True)

@@ -205,7 +205,8 @@ class _Finder(ast.NodeVisitor):
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> None:
         if isinstance(node.op, ast.Not):
-            self._replace(node, self._text_of(node.operand))
+            text = self._text_of(node.operand)
+            self._replace(node, f"({text})" if isinstance(node.operand, ast.NamedExpr) else text)
         self.generic_visit(node)
 
     def visit_Subscript(self, node: ast.Subscript) -> None:

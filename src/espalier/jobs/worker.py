@@ -118,8 +118,7 @@ class Worker:
             await self._lose()
             if await self._give_back():  # the engine is closing: it will not take them a moment later either
                 await asyncio.sleep(self.idle)
-            if await self._claim() or self._ended:
-                continue
+            await self._claim()
             if not self._running and self.until_idle and not await self._tend():
                 return
             with suppress(TimeoutError):
@@ -141,20 +140,17 @@ class Worker:
                 self._wake.set()
             return await self._ask(self.queue.tend, self.name, thread="batches")
 
-    async def _claim(self) -> bool:
-        """Begin items while there is room; claim more when the window runs low. Returns whether any was begun."""
+    async def _claim(self) -> None:
+        """Begin items while there is room; claim more when the window runs low."""
         if len(self._ahead) + len(self._running) <= self.pipeline * max(1, self.window) // 2:
             room = self.pipeline * max(1, self.window) - len(self._ahead) - len(self._running)
             alone = not self._running and not self._ahead
             claimed = await self._ask(self.queue.claim, self.name, room, alone=alone)
             # The longest first: what is left at the end is short.
             self._ahead = sorted([*self._ahead, *claimed], key=lambda item: item.size)
-        begun = False
         while self._ahead and len(self._running) < self.pipeline:
             item = self._ahead.pop()
             self._running[item.lease] = asyncio.create_task(self._execute(item))
-            begun = True
-        return begun
 
     async def _execute(self, item: WorkItem) -> None:
         try:
@@ -239,10 +235,12 @@ class Worker:
             if not dropped:
                 continue
             self._ahead = [item for item in self._ahead if item.lease not in dropped]
-            stopped = [task for lease, task in self._running.items() if lease in dropped]
-            for task in stopped:
+            stopped = {lease: task for lease, task in self._running.items() if lease in dropped}
+            for task in stopped.values():
                 task.cancel()
-            await asyncio.gather(*stopped, return_exceptions=True)
+            await asyncio.gather(*stopped.values(), return_exceptions=True)
+            for lease in stopped:  # a task that was stopped before it began has not said so itself
+                self._running.pop(lease, None)
             mine = {attempt.lease for attempt in self._ended}  # finished meanwhile: recorded, if the lease holds
             await self._ask(self.queue.release, self.name, [lease for lease in dropped if lease not in mine])
             self._wake.set()

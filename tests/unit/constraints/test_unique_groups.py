@@ -58,6 +58,7 @@ STRING_OR_NUMBER = {"type": ["string", "integer"], "maxLength": 5}
         ({"type": "number"}, "[1.5", DIGITS),
         ({"type": "number"}, "[1e5", ItemRoom()),  # too large a number is no float
         ({"type": "integer", "maximum": 500, "minimum": 0}, "[1", ItemRoom()),
+        ({"type": "integer", "maximum": 10500, "minimum": 0}, "[", ItemRoom()),  # 10 goes on otherwise than 11 to 19
         ({"enum": [*range(30)]}, "[1", ItemRoom()),
         (STRING_OR_NUMBER, '["', ItemRoom(5)),
         (STRING_OR_NUMBER, '["ab', ItemRoom(3)),
@@ -93,6 +94,7 @@ def test_so_many_values_may_the_open_item_still_become(items: Any, text: str, ro
         ('","n":12}]', 1, True, False, [(0, True), (6, False)]),
         ('a":"b"}]', 1, True, False, [(4, True), (5, True)]),
         ("[1,[2]],3]", 0, False, False, [(0, False), (1, False), (4, False)]),
+        ("[[1],2],3]", 0, False, False, [(0, False), (2, False), (5, False)]),
         ('{"a":[1,{"b":-2}]},5]', 0, False, False, [(0, False), (6, False), (13, False)]),
         ("}]", 1, False, False, [(0, False)]),
         (",5]", 0, False, False, [(0, False)]),
@@ -206,6 +208,9 @@ def test_tokens_that_close_strings_are_known_by_what_stands_before_their_quotati
     assert quotes.letters
 
 
+UNIQUE_IN_FOUR: Any = INTEGER
+for _ in range(4):
+    UNIQUE_IN_FOUR = {"type": "array", "items": UNIQUE_IN_FOUR, "uniqueItems": True}
 WALKS = [
     (INTEGER, "[1,12,"),
     (INTEGER, "[1,12,1"),
@@ -219,6 +224,7 @@ WALKS = [
     (MAP, '[{},{"a":"x\\'),
     ({"type": "array", "items": FEW}, "[[1],[2,"),
     ({"type": "array", "items": INTEGER, "uniqueItems": True}, "[[1],[2,"),
+    (UNIQUE_IN_FOUR, "[[[[[1,2"),
     ({"type": ["boolean", "null", "string"]}, "[true,"),
     ({"type": ["boolean", "null", "string"]}, '[true,"'),
 ]
@@ -322,6 +328,15 @@ def test_strings_that_one_token_makes_equal_are_found_by_their_beginning() -> No
     heads = {begun: sorted(repeated.heads(begun, seen)) for begun in (b'"', b'"a', b'"ab', b'"b', b'"c', b'"x')}
     assert heads == {b'"': [b"ab", b"b"], b'"a': [b"b"], b'"ab': [b""], b'"b': [b""], b'"c': [b"ab"], b'"x': []}
     assert repeated.heads(b'"a', ()) == []
+
+
+@pytest.mark.parametrize(("text", "is_held"), [("[0.5,1.2345678", False), ("[0.5,1.23456789012", True)])
+def test_a_number_of_many_digits_is_held_with_a_completion_since_more_of_them_may_make_no_other(
+    text: str, is_held: bool
+) -> None:
+    _, matcher = matcher_of({"type": "number"}, text, BYTES)
+    position = matcher._held[-1]._replace(differs=-1)
+    assert (position.way is not None) == is_held
 
 
 def test_tokens_that_end_a_string_and_begin_a_repeated_null_were_compared_with_one_another() -> None:

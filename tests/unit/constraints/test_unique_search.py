@@ -19,6 +19,7 @@ from espalier.constraints.unique.search import CompletionSearch, GaveUp
 from espalier.constraints.unique.spots import Spot
 from espalier.constraints.unique.tracker import DocumentTracker
 from espalier.time_limit import OutOfTime, time_limit
+from espalier.tokens import mask as masks
 from tests.laws import matcher_after
 from tests.oracle import validator
 
@@ -86,8 +87,11 @@ def tries(monkeypatch: pytest.MonkeyPatch) -> list[None]:
 def test_a_completion_leaves_the_shortest_one_at_the_last_byte_that_helps(
     tries: list[None], items: Any, text: str, least: int, completion: str | None, most_tries: int
 ) -> None:
-    assert found(search_of(items, minItems=least), text) == (None if completion is None else completion.encode())
-    assert len(tries) <= most_tries
+    completions, expected = search_of(items, minItems=least), None if completion is None else completion.encode()
+    for near in (False, True):  # no item is sure to differ, so that the search near one is the same
+        tries.clear()
+        assert found(completions, text, near=near) == expected
+        assert len(tries) <= most_tries
 
 
 def test_the_items_that_a_schema_lists_are_tried_as_a_whole(tries: list[None]) -> None:
@@ -237,6 +241,23 @@ def test_within_a_limit_of_tokens_what_is_left_open_can_be_closed(name: str, com
             assert (matcher.closing(most) == one_by_one).all(), (text, most)
             if matcher.is_loose(most):
                 assert (one_by_one == matcher.mask()).all(), (text, most)
+
+
+def test_a_token_that_ends_a_string_as_an_earlier_one_was_allowed_beside_another_such_token() -> None:
+    """Of an array whose completion must be sought, where the tokens that end its strings alike are asked together."""
+    vocab = Vocab.from_tokens([b'b"', *(bytes((byte,)) for byte in range(256)), b""], eos_ids=[257])
+    schema = {"type": "array", "items": {"type": "string", "maxLength": 3}, "uniqueItems": True, "minItems": 3}
+    mask = matcher_after(Compiler(vocab).compile(JsonSchema(schema, whitespace="compact")), '["a","a').mask()
+    assert [masks.test(mask, vocab.tokens.index(data)) for data in (b'b"', b'"', b"b")] == [True, False, True]
+
+
+def test_a_token_that_ends_a_string_was_said_to_close_what_another_such_token_closes() -> None:
+    """After `"` comes another empty string within the limit, which repeats; after `a"` it does not."""
+    vocab = Vocab.from_tokens([b'a"', *(bytes((byte,)) for byte in range(256)), b',""]', b""], eos_ids=[258])
+    schema = {"type": "array", "items": {"type": ["string", "null"]}, "uniqueItems": True, "minItems": 2}
+    matcher: Any = matcher_after(Compiler(vocab).compile(JsonSchema(schema, whitespace="compact")), '["')
+    for most in range(1, 12):
+        assert (matcher.closing(most) == by_trying(matcher, most, vocab.width)).all(), most
 
 
 def test_a_position_that_ended_needs_nothing_more() -> None:

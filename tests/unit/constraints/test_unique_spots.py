@@ -38,8 +38,10 @@ def spelled(schema: Any) -> str:
         (unique({"type": "string", "maxLength": 5}), False),
         (unique({"type": "string", "pattern": "^x"}), True),
         (unique({"type": "string", "pattern": "^(ab)*$"}), True),
+        (unique({"type": "string", "pattern": "^(abcd)*$"}), True),
         (unique({"type": "string", "pattern": "^a*b?$"}), False),
         (unique({"type": "string", "pattern": "^(a|bc)$"}), False),
+        (unique({"type": "string", "pattern": "^a", "allOf": [{"pattern": "^b"}]}), False),
         (unique({"type": ["string", "null"]}), False),
         (unique({"enum": [*"ab"]}), True),
         (unique({"enum": [*"abcdefghijkl"]}), False),
@@ -71,6 +73,12 @@ def spelled(schema: Any) -> str:
 )
 def test_forbidding_equal_strings_is_enough_where_each_open_string_can_go_on(schema: Any, is_enough: bool) -> None:
     assert (unique_spots(expand(schema)) is not None) == is_enough
+
+
+def test_days_of_the_calendar_run_out_where_formats_are_enforced() -> None:
+    days = unique({"type": "string", "format": "date"})
+    assert unique_spots(expand(days)) is not None
+    assert unique_spots(expand(days, format="assert")) is None
 
 
 @pytest.mark.parametrize(
@@ -109,9 +117,15 @@ NUMBERS = tuple(str(number) for number in range(20))
         (unique(STRING, prefixItems=[STRING, FEW], minItems=1), [True, False, True], [(), (), ()]),
         (unique(INTEGER, contains={"minimum": 5}, minContains=2), [True], [()]),
         (unique(INTEGER, contains={"minimum": 5}, minContains=0, maxContains=3), [True], [()]),
+        (unique(INTEGER, contains={"minimum": 5}, allOf=[{"contains": {"maximum": 3}}]), [True], [()]),
         (unique(INTEGER, contains={"const": 5}), [False], [("5",)]),
         (unique(INTEGER, contains={"const": 5}, prefixItems=[{"enum": [7, 8]}]), [False, False], [("7", "8"), ("5",)]),
         ({"anyOf": [unique(INTEGER), {"const": [1, 2]}]}, [False] * 3, [()] * 3),
+        (
+            {"anyOf": [unique(INTEGER, prefixItems=[FEW]), unique(INTEGER, prefixItems=[STRING, INTEGER, INTEGER])]},
+            [False, True, True, True],
+            [()] * 4,
+        ),
     ],
     ids=spelled,
 )

@@ -394,6 +394,11 @@ def test_several_trackers_say_what_holds_for_all_of_them(value: Any, cuts: list[
             assert is_repeat(several, point, rest) == (alone is not None and is_repeat(*alone, rest))
 
 
+def test_of_constraints_on_one_text_one_alone_may_be_in_a_string() -> None:
+    several = SeveralTrackers([DocumentTracker(EVERYWHERE), RegionTracker({b"J:": (DocumentTracker(EVERYWHERE), b"")})])
+    assert not several.in_string(fed(several, b'["a', ()))
+
+
 def value_end(text: bytes, in_string: bool) -> bytes | None:
     """What makes an open string or number, or a value that is about to begin, whole; None where another one is open."""
     if in_string:

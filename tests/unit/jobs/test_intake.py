@@ -44,6 +44,7 @@ def test_a_line_may_have_so_many_bytes_beside_its_end(monkeypatch: pytest.Monkey
     monkeypatch.setattr(intake, "PIECE", 7)
     assert codes(first + b"\n", 3) == ["line"]
     assert codes(first + b" \n" + first, 3) == ["line_too_long", "line"]
+    assert codes(first + b" " * 3 + b"\n" + first, 3) == ["line_too_long", "line"]
     assert codes(first + b" " * 40, 3) == ["line_too_long"]
 
 

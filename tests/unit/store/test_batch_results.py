@@ -36,6 +36,12 @@ def test_the_list_of_a_word_list_servers_job_is_written_as_that_server_writes_it
         entries = json.loads(written)
         assert written == json.dumps(entries, indent=2).encode()
         assert [entry.get("custom_id") for entry in entries] == (["c0", "c1", "c2"] if given_ids else [None] * 3)
+        assert [entry["id"] for entry in entries] == [f"chatcmpl-batch-{batch.id}-{index}" for index in range(3)]
+    refused = submit(batches, b'[{"prompt": "p"}, {"prompt": "p", "prompt": "q"}]', kind="seed")
+    assert batches.queue.validate("w", Echo())
+    after = batches.batches.get(refused.id, caller=None)
+    assert after is not None
+    assert [fault.line for fault in after.errors] == [2]
 
 
 def test_the_report_gets_the_figures_of_what_ran_and_the_states_of_what_never_did(batches: BatchStore) -> None:

@@ -72,65 +72,6 @@ def test_a_body_that_is_wrong_by_itself_has_its_error_at_once_and_the_others_run
     assert wrong["response"]["status_code"] == 400
 
 
-FAULTS: dict[str, tuple[bytes, str, int | None]] = {
-    "no JSON": (jsonl([line(1)]) + b"{\n", "invalid_json_line", 2),
-    "NaN": (jsonl([line(1)]).replace(b'"p1"', b"NaN"), "invalid_json_line", 1),
-    "a key twice": (jsonl([line(1)]).replace(b'"custom_id"', b'"url": "x", "custom_id"'), "invalid_json_line", 1),
-    "no object": (b"[]\n", "invalid_json_line", 1),
-    "no id": (jsonl([{**line(1), "custom_id": ""}]), "missing_custom_id", 1),
-    "an id twice": (jsonl([line(1), line(2), line(1)]), "duplicate_custom_id", 3),
-    "another method": (jsonl([{**line(1), "method": "GET"}]), "invalid_method", 1),
-    "another route": (jsonl([line(1), {**line(2), "url": "/v1/chat/completions"}]), "mismatched_endpoint", 2),
-    "no body": (jsonl([{**line(1), "body": "x"}]), "missing_body", 1),
-    "a stream": (jsonl([line(1, stream=True)]), "stream_not_supported", 1),
-    "a field too many": (jsonl([{**line(1), "prompt": "x"}]), "unknown_field", 1),
-    "nothing": (b"\n\n", "empty_file", None),
-    "too deep": (jsonl([line(1)]).replace(b'"p1"', b"[" * 500 + b"]" * 500), "invalid_json_line", 1),
-}
-
-
-@pytest.mark.parametrize("name", FAULTS)
-def test_an_input_with_a_fault_is_refused_with_its_line(name: str, batches: BatchStore) -> None:
-    content, code, number = FAULTS[name]
-    batch = submit(batches, content)
-    batches.queue.validate("w", Echo())
-    refused = found(batches, batch.id)
-    assert refused.state == BatchState.FAILED
-    assert refused.counts.total == 0
-    assert [(one.code, one.line) for one in refused.errors] == [(code, number)]
-
-
-def test_a_reader_that_dies_is_followed_by_another_that_begins_anew(batches: BatchStore, clock: Clock) -> None:
-    batch = submit(batches, [line(one) for one in range(1, 600)])
-
-    class Dies(Echo):
-        def check(self, *given: Any) -> None:
-            if given[1]["prompt"] == "p300":
-                raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        batches.queue.validate("w", Dies())
-    assert not batches.queue.validate("v", Echo()), "it is still the first one's"
-    clock.now += 61
-    assert batches.queue.validate("v", Echo())
-    assert found(batches, batch.id).counts.total == 599
-
-
-def test_a_reader_that_sleeps_past_its_lease_writes_nothing_more(batches: BatchStore, clock: Clock) -> None:
-    batch = submit(batches, [line(one) for one in range(1, 600)])
-
-    class Sleeps(Echo):
-        def check(self, *given: Any) -> None:
-            if given[1]["prompt"] == "p300":
-                clock.now += 61
-                assert batches.queue.validate("v", Echo())
-
-    batches.queue.validate("w", Sleeps())
-    done = found(batches, batch.id)
-    assert done.state == BatchState.IN_PROGRESS
-    assert done.counts.total == 599
-
-
 def test_a_worker_that_slept_past_its_lease_cannot_record_a_stale_result(batches: BatchStore, clock: Clock) -> None:
     batch_id = begun(batches, 1)
     (slow,) = batches.queue.claim("slow", 1, alone=True)
@@ -277,22 +218,26 @@ def test_a_worker_gets_no_more_items_of_several_batches_than_it_asks_for(batches
     assert [(one.lease.batch, one.lease.line) for one in claimed] == [(first, 1), (first, 2), (second, 1)]
 
 
-def test_of_an_input_with_many_faults_the_first_are_told(batches: BatchStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("espalier.store.batches.stages.MOST_FAULTS", 3)
-    for count, told in ((2, 2), (3, 3), (5, 3)):
-        batch = submit(batches, jsonl([line(1)]) + b"{\n" * count)
-        assert batches.queue.validate("w", Echo())
-        failed = found(batches, batch.id)
-        assert (failed.state, [one.line for one in failed.errors]) == (BatchState.FAILED, [*range(2, 2 + told)])
+def test_a_page_of_batches_of_one_kind_has_no_others(batches: BatchStore) -> None:
+    jobs = {kind: submit(batches, [line(1)], kind=kind).id for kind in ("openai", "anthropic")}
+    for kind, batch_id in jobs.items():
+        assert [one.id for one in batches.batches.page(caller="me", limit=9, kind=kind)] == [batch_id]
 
 
-def test_a_batch_whose_input_was_deleted_before_it_was_read_fails_and_says_so(batches: BatchStore) -> None:
-    batch = submit(batches, [line(1)])
-    assert batches.files.remove(found(batches, batch.id).plan.input_file, caller="me")
-    assert batches.queue.validate("w", Echo())
-    failed = found(batches, batch.id)
-    assert failed.state == BatchState.FAILED
-    assert len(failed.errors) == 1
+def test_a_batch_bears_the_model_of_its_first_result_that_names_one(batches: BatchStore) -> None:
+    batch_id = begun(batches, 5)
+
+    def record(*models: str | None) -> str | None:
+        items = batches.queue.claim("w", len(models), alone=True)
+        answers = [replace(answer(), model=model) for model in models]
+        batches.queue.record(
+            "w", [ItemEnd(lease=i.lease, answer=given) for i, given in zip(items, answers, strict=True)]
+        )
+        return found(batches, batch_id).model
+
+    assert record(None) is None
+    assert record(None, "first", "second") == "first"
+    assert record("third") == "first"
 
 
 def test_no_caller_opens_more_batches_than_the_limit(batches: BatchStore) -> None:
@@ -327,6 +272,7 @@ def test_pages_of_batches_go_on_after_the_last_id(batches: BatchStore) -> None:
 def test_old_batches_and_uploads_are_deleted_and_open_ones_stay(batches: BatchStore, clock: Clock) -> None:
     old = begun(batches)
     finish(batches)
+    assert list(batches.batches.sweep(clock.now)) == [], "it is not older than that"
     clock.now += 1000
     new = begun(batches)
     assert batches.sweep(500.0) > 0

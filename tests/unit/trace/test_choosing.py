@@ -155,6 +155,8 @@ def test_where_each_task_contradicts_the_reply_the_most_recent_one_says_why() ->
     assert here.choose().reason.endswith("the first: the log was begun after the response had ended")
     lacking = log({A: fit(steps={0})}, proves={1})
     assert lacking.choose().reason.endswith("the first: it proves rejections that the task does not have")
+    mixed = log({A: fit(steps={0}), B: fit(conflicts=1, first_conflict="b")}, proves={1})
+    assert mixed.choose().reason.endswith("the first: b")
 
 
 @pytest.mark.parametrize(("closed", "proves", "how"), [(True, (), "empty"), (False, (), "empty"), (True, {1}, "none")])

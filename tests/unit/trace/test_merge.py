@@ -449,6 +449,20 @@ def test_at_temperature_0_every_step_is_certain():
     assert (summary["rejected_steps"], summary["estimated"], summary["unknown_steps"]) == (1, True, 0)
 
 
+def test_an_estimate_says_of_how_many_steps_it_says_nothing() -> None:
+    first = "rejections are estimated from the response alone"
+    assert estimate(read_response(json.dumps(settled(temperature=0.0)))).warnings == (first,)
+    unsure = estimate(read_response(json.dumps(response())))
+    said = "of 3 of 3 steps it cannot be told whether a token was rejected"
+    assert unsure.warnings == (first, said)
+
+
+def test_a_greedy_draw_of_the_likeliest_token_contradicts_an_event_of_another_server_than_ours() -> None:
+    data, log = settled(temperature=0.0), written([event(7, 0, 0)])
+    assert not merged(data, log).is_matched
+    assert merged(data | {"request_id": "r"}, log).is_matched, "ours need not draw before it masks"
+
+
 def test_nothing_is_certain_where_the_temperature_is_not_told_or_penalties_are_on():
     assert verdicts(response()) == ["unknown"] * 3
     assert verdicts(response(), temperature=0.0)[1] == "rejected"

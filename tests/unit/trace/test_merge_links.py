@@ -154,6 +154,8 @@ def test_a_log_that_was_cut_says_nothing_of_later_steps() -> None:
     assert states(cut)[: last + 1] == truth(MINE)[: last + 1]
     assert set(states(cut)[last + 1 :]) == {None}
     assert cut.data["summary"]["unknown_steps"] == len(MINE.steps) - last - 1
+    said = f"of {len(MINE.steps) - last - 1} of {len(MINE.steps)} steps the log does not say"
+    assert [warning[: len(said)] for warning in cut.warnings] == [said]
 
 
 @pytest.mark.parametrize("text", [log(rows(OTHER)), "", '{"log_version":"2"'])

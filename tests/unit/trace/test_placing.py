@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import combinations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from espalier.trace.foreign.placing import placed
@@ -39,6 +39,7 @@ def arrangements(entries: list[ApiStep], total: int, tokens: list[int] | None) -
 ENTRIES = st.lists(st.builds(entry, st.sampled_from(["a", "é", "€"]), st.sampled_from([None, 1, 2])), max_size=4)
 
 
+@example([entry("é", 1), entry("é", 1)], 1, [1] * 8)
 @given(ENTRIES, st.integers(0, 4), st.none() | st.lists(st.sampled_from([1, 2]), min_size=8, max_size=8))
 def test_an_entry_is_sure_exactly_where_all_arrangements_agree(
     entries: list[ApiStep], missing: int, ids: list[int] | None

@@ -48,6 +48,14 @@ def test_a_run_whose_last_events_are_lost_is_not_known_after_the_last_one(count:
     assert coverage.gaps == gaps, "it has ended once"
 
 
+def test_a_run_without_events_whose_end_is_noted_lacks_nothing_in_a_late_log() -> None:
+    coverage = Coverage()
+    coverage.end({"events": 0})
+    coverage.close(is_complete=False, is_late=True)
+    assert coverage.numbered
+    assert coverage.gaps == []
+
+
 def test_without_the_note_of_its_end_a_numbered_run_is_open() -> None:
     coverage = covered(event(2, 0))
     coverage.end({})

@@ -19,7 +19,7 @@ from espalier.automata.masks.machine import Landings, Machine, State
 from espalier.constraints.unique.endings import ItemEnding, items_after
 from espalier.constraints.unique.room import ENDLESS, MOST_DIGITS, ItemRoom, find_room
 from espalier.constraints.unique.structure import SEVERAL, Marks, StructuralTokens
-from espalier.constraints.unique.tracker import ESCAPE, NUMBER_END, OPENS, QUOTE
+from espalier.constraints.unique.tracker import ESCAPE, OPENS, QUOTE, trailing_number
 from espalier.constraints.unique.values import BLANK, PLAIN, equal
 from espalier.constraints.watching import OpenItem, Tracker
 
@@ -33,7 +33,6 @@ MOST_ENDS = 4
 """Items that end in one completion, of which it is asked whether they repeat one."""
 NO_POWER = re.compile(rb"\A[eE][-+]?0+\Z")
 """A number has the same value without it."""
-EXPONENT = re.compile(rb"[eE]")
 ITEM_ENDS, NO_SCALAR = b",]", b'"[{}'
 ENDS, BLANKS = (sum(1 << byte for byte in some) for some in (ITEM_ENDS, BLANK))
 STRING_END = (ItemEnding(0, b'"', is_begun=True),)
@@ -147,7 +146,7 @@ def _plain_texts(
     texts = []
     for ends, settled in settling:
         last = settled[-1] if len(settled) == 1 else None
-        if last is None or last.level or (last.is_begun and is_begun) or not PLAIN.fullmatch(last.text):
+        if last is None or (last.is_begun and is_begun) or not PLAIN.fullmatch(last.text):
             return None
         if any(end.text or end.level for end in ends):  # what they end is more than is written of it
             return None
@@ -247,10 +246,8 @@ class TokenGroups:
     def _next_room(self, data: bytes, state: State, item: OpenItem, *, more: int) -> ItemRoom:
         """What the item that is open after some bytes may become, beside `more` others."""
         room = self.room(state, item)
-        number = NUMBER_END.search(data)
-        if room.is_number and (
-            number is None or not number.start() or len(number[0]) > MOST_DIGITS or EXPONENT.search(number[0])
-        ):
+        number = trailing_number(data)
+        if room.is_number and (len(number) == len(data) or len(number) > MOST_DIGITS):
             return ItemRoom()
         return ItemRoom(room.values if room.values == ENDLESS else max(0, room.values - more))
 

@@ -126,14 +126,14 @@ class ItemsMatcher(WrappingMatcher[CompiledUniqueItems, AutomatonMatcher]):
         item = tracker.open_item(point)
         if item is None:
             return None
-        known = differs if differs == item.begin else -1
-        room = compiled.groups.room(state, item)
-        number = tracker.open_number(point) if room.is_number else b""
-        if known < 0 and not _is_full(room, tracker.count(point), number, 0):
-            return TrackedPosition(point, None)
-        if known < 0 and tracker.differs(point):
-            known = item.begin
-        return None if known < 0 else TrackedPosition(point, None, known)
+        if differs != item.begin:
+            room = compiled.groups.room(state, item)
+            number = tracker.open_number(point) if room.is_number else b""
+            if not _is_full(room, tracker.count(point), number, 0):
+                return TrackedPosition(point, None)
+            if not tracker.differs(point):
+                return None
+        return TrackedPosition(point, None, item.begin)
 
     def _landing(self, token: int) -> TrackedPosition | RepeatedItem | None:
         """As `_after`, for a token that the automaton allows and that is no EOS."""
@@ -395,7 +395,10 @@ class ItemsMatcher(WrappingMatcher[CompiledUniqueItems, AutomatonMatcher]):
                 way = compiled.inner.ends.within(group.state, most - 1)
                 ways[group.state] = None if way is None else b"".join(map(compiled.text_of, way))
             rest = ways[group.state]
-            if rest is not None and group.tail == b"":
+            if rest is None:
+                out += ids.tolist()
+                continue
+            if group.tail == b"":
                 ids = self._unsettled(ids, rest)
             out += [token for token in ids.tolist() if not self._closes(token, rest, most)]
         masks.set_bits_inplace(mask, tuple(out), False)
@@ -404,19 +407,20 @@ class ItemsMatcher(WrappingMatcher[CompiledUniqueItems, AutomatonMatcher]):
     def _unsettled(self, ids: NDArray[np.int32], rest: bytes) -> NDArray[np.int32]:
         """Those of the tokens, which lead to one state and only make the open string longer, for which it must be asked
         whether `rest` completes the text: for others it does, as it does for one of them."""
-        compiled, point = self._compiled, self._held[-1].point
         is_risky = np.isin(ids, np.array(self._risky(b"", rest), dtype=np.int32))
-        sure = ids[~is_risky][:1].tolist()
-        if not sure or isinstance(compiled.tracker.feed(point, compiled.text_of(sure[0]) + rest), RepeatedItem):
-            return ids
-        return ids[is_risky]
+        sure = ids[~is_risky]
+        is_known = bool(sure.size) and self._completes(int(sure[0]), rest)
+        return ids[is_risky] if is_known else ids
 
-    def _closes(self, token: int, rest: bytes | None, most: int) -> bool:
+    def _completes(self, token: int, rest: bytes) -> bool:
+        """Whether nothing is repeated with `rest` after a token."""
         compiled = self._compiled
-        if rest is not None:
-            data = compiled.text_of(token) + rest
-            if not isinstance(compiled.tracker.feed(self._held[-1].point, data), RepeatedItem):
-                return True
+        data = compiled.text_of(token) + rest
+        return not isinstance(compiled.tracker.feed(self._held[-1].point, data), RepeatedItem)
+
+    def _closes(self, token: int, rest: bytes, most: int) -> bool:
+        if self._completes(token, rest):
+            return True
         ahead = self.fork()
         ahead.advance(token)
         return ahead.within(most) is not None
@@ -432,9 +436,7 @@ class ItemsMatcher(WrappingMatcher[CompiledUniqueItems, AutomatonMatcher]):
 def _is_full(room: ItemRoom, count: int, number: bytes, more: int) -> bool:
     """Whether the open items may not become more than what is remembered, `count` items. number: the open one. more:
     bytes that a token adds first."""
-    if room.values <= count:
-        return True
-    return room.is_number and (len(number) + more > MOST_DIGITS or b"e" in number or b"E" in number)
+    return room.values <= count or (room.is_number and len(number) + more > MOST_DIGITS)
 
 
 def _not_told(what: str) -> LimitExceeded:

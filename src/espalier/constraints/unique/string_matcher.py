@@ -234,9 +234,9 @@ class UniqueMatcher(WrappingMatcher[CompiledUniqueStrings, AutomatonMatcher]):
         if self.is_finished:
             return mask
         compiled, point = self._compiled, self._points[-1]
-        vocab, frame, watched = compiled.vocab, point.frame, point.mode == ITEM
-        while frame is not None and not watched:
-            watched, frame = frame.unique, frame.parent
+        vocab, frame = compiled.vocab, point.frame
+        while frame is not None and not frame.unique:
+            frame = frame.parent
         allowed = masks.unpack(mask, vocab.width)
         landings = compiled.inner.machine.landings(self._inner.state)
         out: list[int] = []
@@ -249,7 +249,7 @@ class UniqueMatcher(WrappingMatcher[CompiledUniqueStrings, AutomatonMatcher]):
                 out += ids.tolist()
                 continue
             rest = vocab.decode(way)
-            for token in self._unsettled(ids, rest, watched=watched).tolist():
+            for token in self._unsettled(ids, rest, watched=frame is not None).tolist():
                 if self._repeats(token, rest) and not self._can_fix(token, most):
                     out.append(token)
         masks.set_bits_inplace(mask, tuple(out), False)
@@ -270,8 +270,8 @@ class UniqueMatcher(WrappingMatcher[CompiledUniqueStrings, AutomatonMatcher]):
         nodes = [node for node in map(trie.node, ends) if node >= 0]
         risky = np.array([token for node in nodes for token in trie.ids_at(node)], dtype=np.int32)
         alike = ~(quotes.has_quote[ids] | np.isin(ids, risky))
-        sure = ids[alike][:1].tolist()
-        if not sure or self._repeats(sure[0], rest):
+        sure = ids[alike]
+        if not sure.size or self._repeats(int(sure[0]), rest):
             return ids
         return ids[~alike]
 

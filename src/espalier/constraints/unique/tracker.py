@@ -22,7 +22,7 @@ QUOTE, COMMA, COLON, ESCAPE = b'",:\\'
 OPENS = b"[{"
 STRUCTURE = re.compile(rb'["\[\]{},:]')
 MARK = re.compile(rb'["\\]')
-NUMBER_END = re.compile(rb"[-+.0-9eE]*\Z")
+IN_NUMBER = b"-+.0123456789eE"
 Chunks: TypeAlias = "tuple[Chunks, bytes] | None"
 """The parts of a text as a linked list, the last part first."""
 
@@ -139,10 +139,9 @@ class DocumentTracker:
         number, text = b"", point.text if point.mode == OUTSIDE else None
         while text is not None:
             text, part = text
-            end = NUMBER_END.search(part)
-            if end is not None:
-                number = end[0] + number
-            if end is None or end.start():
+            digits = trailing_number(part)
+            number = digits + number
+            if len(digits) < len(part):
                 break
         return number
 
@@ -334,6 +333,11 @@ def begun_array(point: ItemPosition) -> ItemFrame | None:
     if point.mode != OUTSIDE or frame is None or not frame.unique:
         return None
     return None if cut(point.text, point.size, frame.begin).strip(BLANK) else frame
+
+
+def trailing_number(data: bytes) -> bytes:
+    """What may be of a number at the end of some bytes."""
+    return data[len(data.rstrip(IN_NUMBER)) :]
 
 
 def cut(text: Chunks, size: int, begin: int) -> bytes:

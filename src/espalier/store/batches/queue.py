@@ -110,7 +110,7 @@ class ItemQueue:
                     update(ITEMS)
                     .where(ITEMS.c.batch_id == attempt.lease.batch, ITEMS.c.line == attempt.lease.line)
                     .values(
-                        state=_given_back(held[attempt.lease], now),
+                        state=_given_back(held[attempt.lease]),
                         holder=None,
                         until=None,
                         attempts=ITEMS.c.attempts + 1,
@@ -127,7 +127,7 @@ class ItemQueue:
         now = self._clock()
         with self._database.writing() as connection:
             held = self._lock_held(connection, leases)
-            self._end(connection, [(lease, _given_back(row, now)) for lease, row in held.items()])
+            self._end(connection, [(lease, _given_back(row)) for lease, row in held.items()])
             self._close(connection, [(lease, "released") for lease in held], now)
 
     def lose(self, worker: str, leases: Sequence[Lease]) -> None:
@@ -145,9 +145,9 @@ class ItemQueue:
                 if Lease(batch=row["batch_id"], line=row["line"], fence=row["fence"]) in leases:
                     self._lose(connection, row, now)
 
-    def reap(self, now: float, limit: int = 500) -> int:
+    def reap(self, now: float, limit: int = 500) -> None:
         """Take items back whose lease has ended: their worker is dead, or asleep. One that was lost too often is set
-        aside with an error as its result. Returns how many."""
+        aside with an error as its result."""
         query = (
             select(ITEMS, *_of_batch())
             .join(BATCHES, BATCHES.c.id == ITEMS.c.batch_id)
@@ -156,17 +156,16 @@ class ItemQueue:
         )
         with self._database.reading() as connection:  # the usual case: none, and nobody waits for a writer
             if connection.execute(query).first() is None:
-                return 0
+                return
         with self._database.writing() as connection:
             rows = connection.execute(query.with_for_update(skip_locked=True, of=ITEMS)).mappings().all()
             for row in rows:
                 self._lose(connection, row, now)
-        return len(rows)
 
     def _lose(self, connection: Connection, row: Mapping[Any, Any], now: float) -> None:
         lease = Lease(batch=row["batch_id"], line=row["line"], fence=row["fence"])
         losses = row["losses"] + 1
-        state = _given_back(row, now)
+        state = _given_back(row)
         if state == ItemState.PENDING and losses >= POISON:
             state = ItemState.POISON
             message = f"{losses} workers died while they ran this item, the last ones with nothing beside it"
@@ -246,12 +245,9 @@ class ItemQueue:
             )
 
 
-def _given_back(row: Mapping[Any, Any], now: float) -> ItemState:
-    """The state of an item that has no worker any more."""
-    if row["batch_state"] != BatchState.IN_PROGRESS:
-        return ItemState.CANCELLED
-    is_over = row["batch_expires"] is not None and row["batch_expires"] <= now
-    return ItemState.EXPIRED if is_over else ItemState.PENDING
+def _given_back(row: Mapping[Any, Any]) -> ItemState:
+    """The state of an item that has no worker any more. One that waits when its batch expires is ended with it."""
+    return ItemState.PENDING if row["batch_state"] == BatchState.IN_PROGRESS else ItemState.CANCELLED
 
 
 def poisoned(lease: Lease, message: str) -> ItemEnd:

@@ -46,7 +46,7 @@ class Tasks:
         if number is not None:
             if number <= last:
                 return None
-            self._last[name] = 0, number
+            self._last[name] = part, number
             return TaskKey(name[0], name[1], 0, *name[2:])
         if self._is_known(event, name):
             return None

@@ -329,7 +329,7 @@ class SamplerReplay:
         if token is None:
             raise UndecidedDraw
         once = self._skipped(place)
-        if self.states is None or self._state is None:
+        if self._state is None:
             return [(StepVerdict("accepted"), position) for position in once]
         twice = [two for position in once for two in self._skipped(position)]
         return [(StepVerdict("accepted"), position) for position in once] + [

@@ -110,6 +110,12 @@ def test_the_removed_mass_lies_between_what_the_unlisted_tokens_have_and_what_th
     assert small.least == pytest.approx(0.04 + 0.42, abs=1e-4), "`ab` has 0.04 at most"
 
 
+def test_a_token_that_was_taken_was_not_removed_where_it_is_not_among_the_listed_ones() -> None:
+    grammar = states('root ::= "ab" "c"*')
+    taken = step(grammar, (1, 0.6), (2, 0.3), token=0, chosen=0, chosen_logprob=math.log(0.05))
+    assert _masses(taken, grammar).most == pytest.approx(0.95, abs=1e-4), "all but itself may have been"
+
+
 def test_how_exact_a_step_is_says_what_was_known_of_it() -> None:
     grammar = states('root ::= "ab" "c"*')
     vocab = Vocab.from_tokens(list(PIECES.pieces), eos_ids=[12])

@@ -223,3 +223,10 @@ def test_a_list_of_objects_says_that_a_text_has_ended_where_one_of_them_does(end
     request = read_request("/completion", json.dumps(GIVEN).encode())
     raw = json.dumps([{"index": index, "content": "a", "stop": end} for index, end in enumerate(ends)]).encode()
     assert stripped(raw, request, {}) == (raw, any(ends))
+
+
+def test_a_choice_without_probabilities_left_those_of_the_choices_after_it_to_the_client() -> None:
+    request = read_request("/v1/chat/completions", json.dumps(BOTH | {"n": 2}).encode())
+    choices = [{"index": 0, "logprobs": None}, {"index": 1, "logprobs": {"content": [entry(0, 2, 0)]}}]
+    raw, _ = stripped(json.dumps({"choices": choices}).encode(), request, {})
+    assert json.loads(raw) == {"choices": [{"index": 0, "logprobs": None}, {"index": 1}]}

@@ -58,6 +58,7 @@ def test_the_last_text_of_a_person_is_shown() -> None:
     assert asked(prompt=["one", "two"], copies=2).last_said(3) == "two"
     assert asked(prompt=["one", "two"], copies=2).last_said(4) == ""
     assert asked(prompt=[1, 2]).last_said(0) == ""
+    assert asked(prompt="x" * PROMPT_SHOWN + "y").last_said(0) == "x" * PROMPT_SHOWN
 
 
 def test_a_chunk_of_a_stream_without_an_entry_tells_its_token() -> None:

@@ -236,6 +236,7 @@ def test_xtc_leaves_out_all_but_the_last_of_the_probable_ones() -> None:
     given = with_probs(0.1, 0.4, 0.2, 0.3)
     assert kept(steps.xtc(given, settings, np.float32(0.4))) == [[12, 10]]
     assert steps.xtc(given, settings, np.float32(0.4))[0].is_sorted
+    assert kept(steps.xtc(given, settings, np.float32(0.5))) == [[12, 10]], "as the server does at the very chance"
     assert kept(steps.xtc(given, settings, np.float32(0.6))) == [[10, 11, 12, 13]]
     assert kept(steps.xtc(given, replace(settings, min_keep=3), np.float32(0.4))) == [[11, 13, 12, 10]]
     with pytest.raises(UndecidedDraw):
