@@ -29,7 +29,7 @@ def change(data: bytes, most: int, seed: int) -> bytes:
     """The mutator of libFuzzer: its own, or that of damaged files."""
     random = Random(seed)
     if random.random() < STRUCTURED and data:
-        return damaged(data, random)[:most]
+        return damaged(data, random, most)
     return bytes(atheris.Mutate(data, most))
 
 
