@@ -81,6 +81,8 @@ VALUES: tuple[Any, ...] = (
     "/dev/zero",
     "../x",
 )
+DEEPER = 0.85
+"""How often the value that is changed stands inside of another one."""
 MOST = 4 << 20
 """Bytes of a damaged file."""
 
@@ -108,18 +110,7 @@ def damaged(content: bytes, random: Random, most: int = MOST) -> bytes:
 def revalued(data: Any, random: Random, most: int) -> Any:
     """The data, with one value changed, taken away, renamed, repeated or nested."""
     root = [data]
-    places: list[tuple[Any, Any]] = [(root, 0)]
-    left: list[Any] = [root[0]]
-    seen: set[int] = set()
-    while left and len(places) < 20_000:
-        one = left.pop(random.randrange(len(left)))
-        if id(one) in seen:
-            continue
-        seen.add(id(one))
-        found = list(one.items()) if isinstance(one, dict) else list(enumerate(one)) if isinstance(one, list) else []
-        places += [(one, key) for key, _ in found]
-        left += [value for _, value in found if isinstance(value, dict | list)]
-    holder, key = random.choice(places)
+    holder, key = _place_in(root, random)
     how = random.randrange(8)
     if how < 3:
         holder[key] = _fresh(random.choice(VALUES), most)
@@ -135,9 +126,19 @@ def revalued(data: Any, random: Random, most: int) -> Any:
             value = [value] if random.random() < 0.5 else {"a": value}
         holder[key] = value
     else:
-        other, name = random.choice(places)
+        other, name = _place_in(root, random)
         holder[key] = other[name]
     return root[0]
+
+
+def _place_in(root: list[Any], random: Random) -> tuple[Any, Any]:
+    """Where some value of the data stands: a walk down from the root. A list of all places costs more than reading most
+    inputs."""
+    holder: Any = root
+    key: Any = 0
+    while isinstance(value := holder[key], list | dict) and value and random.random() < DEEPER:
+        holder, key = value, random.choice(list(value)) if isinstance(value, dict) else random.randrange(len(value))
+    return holder, key
 
 
 def _fresh(value: Any, most: int) -> Any:

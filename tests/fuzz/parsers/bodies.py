@@ -18,6 +18,7 @@ from pydantic import ValidationError
 
 from espalier.upstream.link import Exchange, ServerLink
 from tests.fuzz.parsers.law import Read
+from tests.fuzz.parsers.target import COMPILE_SECONDS, compile_here
 
 DEPTH = 64
 
@@ -32,10 +33,11 @@ class WorkAtOnce:
 @cache
 def _process() -> Any:
     from espalier.server.process.pools import Pools
-    from tests.server_app import make_process
+    from tests.server_app import make_process, settings
 
+    compile_here()
     pools: Any = Pools(**dict.fromkeys((one.name for one in fields(Pools)), WorkAtOnce()))  # type: ignore[arg-type]
-    return make_process(pools=pools)
+    return make_process(settings(compile_seconds=str(COMPILE_SECONDS)), pools=pools)
 
 
 def _open_body(body: Any, ask: Callable[[Any, Any], object]) -> Read:
