@@ -119,7 +119,8 @@ def revalued(data: Any, random: Random, most: int) -> Any:
     elif how == 4 and isinstance(holder, dict):
         holder[random.choice(("", "x", "type", "id", "\ud800", "a" * min(5000, most // 4)))] = holder.pop(key)
     elif how == 5:
-        holder[key] = [holder[key]] * random.choice((0, 2, min(300, most // 64)))
+        times = random.choice((0, 2, 300))
+        holder[key] = [holder[key]] * min(times, most // _length(holder[key]) + 1)
     elif how == 6:
         value = holder[key]
         for _ in range(random.choice((2, 70, 150, min(400, most // 8)))):
@@ -139,6 +140,13 @@ def _place_in(root: list[Any], random: Random) -> tuple[Any, Any]:
     while isinstance(value := holder[key], list | dict) and value and random.random() < DEEPER:
         holder, key = value, random.choice(list(value)) if isinstance(value, dict) else random.randrange(len(value))
     return holder, key
+
+
+def _length(value: Any) -> int:
+    try:
+        return len(json.dumps(value))
+    except (ValueError, RecursionError):  # it holds itself, or is too deep to be written
+        return MOST
 
 
 def _fresh(value: Any, most: int) -> Any:
