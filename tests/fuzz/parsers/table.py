@@ -12,9 +12,9 @@ BODY = 2048
 BINARY = 16_384
 
 PARSERS: Mapping[str, ParserTarget] = {
-    "gbnf": ParserTarget(open=languages.open_gbnf),
+    "gbnf": ParserTarget(open=languages.open_gbnf, longest=512),
     "lark": ParserTarget(open=languages.open_lark, longest=512),
-    "regex": ParserTarget(open=languages.open_regex, longest=512),
+    "regex": ParserTarget(open=languages.open_regex, longest=256),
     "compiled-regex": ParserTarget(open=languages.open_compiled_regex, longest=96),
     "schema": ParserTarget(open=languages.open_schema, longest=512),
     "shorthand": ParserTarget(open=languages.open_shorthand),
