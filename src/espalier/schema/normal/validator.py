@@ -45,9 +45,10 @@ def validator_class(base: Any, search: Search = found) -> Any:
     def evolve_with_rules(self: Any, **changes: Any) -> Any:
         """`evolve` takes the plain class for a schema that names its draft, as does the root behind `$ref: "#"`."""
         evolved = evolve(self, **changes)
-        if type(evolved) is type(self):
+        plain: Any = type(evolved)
+        if plain is type(self):
             return evolved
-        kind = extended if type(evolved) is base else validator_class(type(evolved), search)
+        kind = extended if plain is base else validator_class(plain, search)
         return kind(
             evolved.schema,
             format_checker=evolved.format_checker,
