@@ -45,9 +45,15 @@ The only HTTP detail here is the status that a server should answer with.
 from __future__ import annotations
 
 import math
+from functools import cache
 from typing import ClassVar
 
 from espalier.distribution import package_line, pip_line
+
+
+@cache
+def _snake_case(name: str) -> str:
+    return "".join(f"_{c.lower()}" if c.isupper() and i else c.lower() for i, c in enumerate(name))
 
 
 class EspalierError(Exception):
@@ -68,8 +74,7 @@ class EspalierError(Exception):
     @property
     def code(self) -> str:
         """A stable snake_case name of the class, for machines."""
-        name = type(self).__name__
-        return "".join(f"_{c.lower()}" if c.isupper() and i else c.lower() for i, c in enumerate(name))
+        return _snake_case(type(self).__name__)
 
     def __str__(self) -> str:
         return f"{self.message} ({self.hint})" if self.hint else self.message

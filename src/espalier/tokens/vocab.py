@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -119,6 +120,7 @@ class Vocab:
         return self._missing
 
     @staticmethod
+    @cache
     def bytes() -> Vocab:
         """The byte vocabulary: ids 0-255 are byte values, 256 is EOS, width 257. It needs no model."""
         return Vocab.from_tokens([bytes([b]) for b in range(256)] + [b""], eos_ids=[256], name="bytes")

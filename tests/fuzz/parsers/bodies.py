@@ -6,24 +6,38 @@ import asyncio
 import http.client
 import io
 import json
+import sys
 from collections.abc import AsyncIterator, Callable
+from dataclasses import fields
 from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from espalier.upstream.link import Exchange, ServerLink
 from tests.fuzz.parsers.law import Read
+from tests.fuzz.parsers.target import COMPILE_SECONDS, compile_here
 
 DEPTH = 64
 
 
+class WorkAtOnce:
+    """A thread pool without threads: handing work over costs more than most of it."""
+
+    async def run(self, work: Callable[[], Any], **_: object) -> Any:
+        return work()
+
+
 @cache
 def _process() -> Any:
-    from tests.server_app import make_process
+    from espalier.server.process.pools import Pools
+    from tests.server_app import make_process, settings
 
-    return make_process()
+    compile_here()
+    pools: Any = Pools(**dict.fromkeys((one.name for one in fields(Pools)), WorkAtOnce()))  # type: ignore[arg-type]
+    return make_process(settings(compile_seconds=str(COMPILE_SECONDS)), pools=pools)
 
 
 def _open_body(body: Any, ask: Callable[[Any, Any], object]) -> Read:
@@ -127,18 +141,30 @@ class ScriptedLink(ServerLink):
 
 
 def open_openai_stream() -> Read:
-    """A whole reply of an OpenAI-compatible server, status line and headers included, to a chat with tools."""
+    """A whole reply of an OpenAI-compatible server, status line and headers included, to a chat with tools. What is
+    sent is the same for each, and written once."""
     import espalier
+    from espalier.constraints.compiler import Compiler
+    from espalier.engines.base import FinishEvent
+    from espalier.tokens.vocab import Vocab
+    from espalier.upstream.openai.body import body_of
     from espalier.upstream.openai.engine import OpenAIEngine
+    from espalier.upstream.openai.turns import turn_of
+    from espalier.upstream.runs import Current, IncomingAnswer
 
     link = ScriptedLink("http://127.0.0.1:1/v1")
-    engine = espalier.LoadedEngine(OpenAIEngine(link))
+    engine = OpenAIEngine(link)
     tools = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
     messages = [{"role": "user", "content": "hi"}]
+    requests, _ = espalier.LoadedEngine(engine).requests(messages, tools=tools, trace="steps", seed=1)
+    turn, compiler = turn_of(requests[0]), Compiler(Vocab.bytes())
+    body, notes = body_of(requests[0], model="m", seed=1, server="plain")
 
     def read(data: bytes) -> object:
         link.reply = data
-        result = engine.generate(messages, tools=tools, trace="steps", seed=1)
+        answer = IncomingAnswer(model="m", request=requests[0], turn=turn, compiler=compiler, is_followed=False)
+        events = list(engine._events(answer, body, notes, Current(), 0))
+        result = next(event.result for event in events if isinstance(event, FinishEvent))
         return result.text, result.trace and result.trace.to_json()
 
     return read
@@ -184,20 +210,36 @@ def open_proxied_event() -> Read:
 
 
 def open_mcp() -> Read:
-    """Lines on standard input of `espalier mcp`, up to its end."""
+    """Lines on standard input of `espalier mcp`, up to its end. A fault that becomes an answer is raised."""
     pytest.importorskip("mcp", reason="mcp is not installed")
     from mcp.server.stdio import stdio_server
+    from mcp.shared.exceptions import MCPError
 
     from espalier.server.admit.auth import ANONYMOUS
-    from espalier.server.mcp.protocol import Found, make_server
+    from espalier.server.mcp import protocol
     from espalier.server.ports import Caller
 
     process, caller = _process(), Caller(name=ANONYMOUS)
+    faults: list[BaseException] = []
 
-    async def find(_: object) -> Found:
+    async def find(_: object) -> protocol.Found:
         return process, caller
 
-    server = make_server(find)
+    async def keep_faults(context: Any, call_next: Any) -> Any:
+        try:
+            return await call_next(context)
+        except (MCPError, ValidationError):  # of the SDK: no such method, or parameters that it does not take
+            raise
+        except Exception as error:
+            faults.append(error)
+            raise
+
+    def keep_fault(*_: object, **__: object) -> None:
+        faults.append(sys.exception() or AssertionError("a fault is logged while it is handled"))
+
+    protocol.log = SimpleNamespace(info=lambda *_, **__: None, exception=keep_fault)  # type: ignore[assignment]
+    server = protocol.make_server(find)
+    server.middleware[:] = [keep_faults]
     loop = asyncio.new_event_loop()
 
     async def serve(data: bytes) -> None:
@@ -205,7 +247,13 @@ def open_mcp() -> Read:
         async with stdio_server(incoming, incoming) as (reading, writing):
             await server.run(reading, writing, server.create_initialization_options())
 
-    return lambda data: loop.run_until_complete(asyncio.wait_for(serve(data), 20))
+    def read(data: bytes) -> None:
+        faults.clear()
+        loop.run_until_complete(asyncio.wait_for(serve(data), 20))
+        if faults:
+            raise faults[0]
+
+    return read
 
 
 def open_tool_call() -> Read:

@@ -7,10 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tests.fuzz.parsers.law import Read
-from tests.fuzz.parsers.target import through_file
-
-COMPILE_SECONDS = 1.0
-"""As a server limits it; a fuzzer is no reason to wait longer."""
+from tests.fuzz.parsers.target import COMPILE_SECONDS, compile_here, through_file
 
 
 def open_gbnf() -> Read:
@@ -58,6 +55,8 @@ def open_compiled_regex() -> Read:
     import espalier
     from espalier.time_limit import time_limit
 
+    compile_here()
+
     def read(data: bytes) -> object:
         with time_limit(COMPILE_SECONDS):
             matcher = espalier.compile(espalier.Regex(data.decode("utf-8", "replace"))).matcher()
@@ -71,6 +70,8 @@ def open_schema() -> Read:
     from espalier.constraints.joining.named import schema_spec
     from espalier.schema.lint.hazards import hazards
     from espalier.time_limit import time_limit
+
+    compile_here()
 
     def read(data: bytes) -> object:
         spec = schema_spec(data.decode("utf-8", "replace"))

@@ -35,7 +35,7 @@ def draw_input(name: str, random: Random) -> bytes:
     data = random.choice(corpus)
     if random.random() < 0.1:
         data = data[: random.randrange(len(data) + 1)] + random.choice(corpus)
-    return damaged(data, random)[: PARSERS[name].longest]
+    return damaged(data, random, PARSERS[name].longest)
 
 
 def try_inputs(name: str, seed: int, count: int) -> Iterator[tuple[bytes, Verdict]]:

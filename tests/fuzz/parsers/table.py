@@ -12,11 +12,11 @@ BODY = 2048
 BINARY = 16_384
 
 PARSERS: Mapping[str, ParserTarget] = {
-    "gbnf": ParserTarget(open=languages.open_gbnf),
-    "lark": ParserTarget(open=languages.open_lark),
-    "regex": ParserTarget(open=languages.open_regex),
-    "compiled-regex": ParserTarget(open=languages.open_compiled_regex, longest=256),
-    "schema": ParserTarget(open=languages.open_schema),
+    "gbnf": ParserTarget(open=languages.open_gbnf, longest=512),
+    "lark": ParserTarget(open=languages.open_lark, longest=512),
+    "regex": ParserTarget(open=languages.open_regex, longest=256),
+    "compiled-regex": ParserTarget(open=languages.open_compiled_regex, longest=96),
+    "schema": ParserTarget(open=languages.open_schema, longest=512),
     "shorthand": ParserTarget(open=languages.open_shorthand),
     "constraint": ParserTarget(open=languages.open_constraint),
     "preset": ParserTarget(open=languages.open_preset),
@@ -35,8 +35,8 @@ PARSERS: Mapping[str, ParserTarget] = {
     "llama-stream": ParserTarget(open=bodies.open_llama_stream, longest=BODY),
     "proxied-request": ParserTarget(open=bodies.open_proxied_request, longest=BODY),
     "proxied-event": ParserTarget(open=bodies.open_proxied_event, longest=BODY),
-    "mcp": ParserTarget(open=bodies.open_mcp, longest=BODY),
-    "tool-call": ParserTarget(open=bodies.open_tool_call, longest=BODY),
+    "mcp": ParserTarget(open=bodies.open_mcp, longest=1100),
+    "tool-call": ParserTarget(open=bodies.open_tool_call, longest=1024),
     "trace": ParserTarget(open=files.open_trace, longest=4096),
     "log": ParserTarget(open=files.open_log, longest=4096),
     "reply": ParserTarget(open=files.open_reply, longest=4096),

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ import pytest
 from espalier.errors import InputError
 from tests.examples import examples
 from tests.fuzz.command import main
+from tests.fuzz.files.changes import damaged
 from tests.fuzz.parsers import law
 from tests.fuzz.parsers.law import judge
 from tests.fuzz.parsers.lies import lies
@@ -130,6 +132,30 @@ def test_coverage_is_for_parsers_and_says_what_is_missing(
     monkeypatch.setattr("tests.fuzz.parsers.coverage.find_spec", lambda _: None)
     assert main(["parsers", "--coverage"]) == 2
     assert "pip install atheris" in capsys.readouterr().out
+
+
+def test_a_fault_that_mcp_answers_is_a_finding_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call that fails in the server is answered with an error, so that no exception gets as far as here."""
+    pytest.importorskip("mcp", reason="mcp is not installed")
+    (call,) = [data for data in corpus_of("mcp") if b"check_schema" in data]
+    assert judge(reader_of("mcp"), call).fault == ""
+    monkeypatch.setattr("espalier.server.mcp.calls._check_size", lambda *_: {}["planted"])
+    assert "KeyError" in judge(reader_of("mcp"), call).fault
+    monkeypatch.undo()
+    monkeypatch.setattr("espalier.server.mcp.protocol.read_resource", lambda *_: {}["planted"])
+    assert "KeyError" in judge(reader_of("mcp"), call).fault
+
+
+def test_json_that_is_changed_stays_json_where_it_may_not_be_long() -> None:
+    """What is put in is smaller than the room there is; else nearly every changed body ends in its middle."""
+    random, whole = Random(1), 0
+    for _ in range(300):
+        changed = damaged(b'{"a": [1, {"b": "x"}]}', random, 1024)
+        assert len(changed) <= 1024
+        with contextlib.suppress(ValueError):
+            json.loads(changed)
+            whole += 1
+    assert whole > 100
 
 
 @pytest.mark.slow

@@ -174,6 +174,20 @@ def test_long_patterns_make_trees_of_their_size() -> None:
     assert size("(?:^)?" * 5_000) == 1
 
 
+@pytest.mark.parametrize("pattern", ["^" * 1000, "a" + "$" * 1000, r"(?m:\A^$\Z)" * 200])
+def test_anchors_in_a_row_are_combined_once(pattern: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand of them took a tenth of a second, since each was combined with the rest of the pattern anew."""
+    combined = []
+    combine = regex_anchors.Contexts._combined
+    monkeypatch.setattr(
+        regex_anchors.Contexts,
+        "_combined",
+        lambda contexts, *pieces: (combined.append(pieces), combine(contexts, *pieces))[1],
+    )
+    assert parse_regex(pattern) == parse_regex(pattern[: len(pattern) // 2])
+    assert 0 < len(combined) < 50
+
+
 def test_copies_for_anchors_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     for pattern in ("(?:" * 300 + "^a" + "b)*" * 300, "(?m)" + r"\n?" * 3_000 + "^", "(?:^a|b|c$)?" * 500):
         with pytest.raises(UnsupportedError, match="anchors in this many places") as caught:

@@ -7,6 +7,7 @@ import json
 import random
 import re
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -108,6 +109,18 @@ def test_a_search_that_hangs_on_another_is_asked_too() -> None:
     schema = {"if": {"pattern": pattern}, "then": {"const": "no"}, "else": {"pattern": "^([0-9]+-?)+$"}}
     assert judge(JsonSchema(schema), '"1-2"').valid is True
     assert judge(JsonSchema(schema), '"1-b"').valid is False
+
+
+def test_judging_makes_no_new_validator_class_for_each_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Making one took most of a millisecond, for each answer of a server. Threads keep their own searches."""
+    schema = {"properties": {"a": SLUGS, "b": {"pattern": "^b$"}}, "$schema": "http://json-schema.org/draft-07/schema#"}
+    assert judge(JsonSchema(schema), '{"a": ["x-y"], "b": "b"}').valid is True
+    monkeypatch.setattr("jsonschema.validators.extend", lambda *_: pytest.fail("a class is made"))
+    assert judge(JsonSchema(schema), '{"a": ["x-y"], "b": "c"}').valid is False
+    with ThreadPoolExecutor(4) as pool:
+        texts = [f'{{"b": "{"bc"[number % 2]}"}}' for number in range(40)]
+        verdicts = pool.map(lambda text: judge(JsonSchema(schema), text).valid, texts)
+    assert list(verdicts) == [True, False] * 20
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import string
 
@@ -13,6 +14,7 @@ from espalier.constraints.json_schema.typos import refuse_typos, typo_notes
 from espalier.constraints.spec import JsonSchema, Regex
 from espalier.errors import InputError, SchemaError
 from espalier.schema.read.unknown import FOREIGN, KEYWORDS, OTHER_WORDS, distance, type_meant, unknown_keywords
+from espalier.time_limit import OutOfTime, time_limit
 from tests.examples import examples
 
 VALUES = {
@@ -188,3 +190,24 @@ def test_the_distance_counts_letters():
     assert distance("ab", "abcd", 2) == 2
     assert distance("ab", "abcde", 2) == 3
     assert distance("kitten", "sitting", 3) == 3
+
+
+def test_words_that_are_too_far_apart_by_their_letters_are_too_far_apart() -> None:
+    """The quick test before the exact one leaves nothing out: two wrong letters change at most four of a set."""
+    rng = random.Random(1)
+    for _ in range(examples(2000)):
+        known = rng.choice(sorted(KEYWORDS))
+        letters = list(known)
+        for _ in range(rng.randrange(4)):
+            at = rng.randrange(len(letters) + 1)
+            letters[at : at + rng.randrange(2)] = rng.choices(string.ascii_letters, k=rng.randrange(2))
+        asked = "".join(letters)
+        if distance(asked, known, 2) <= 2:
+            assert len(frozenset(asked) ^ frozenset(known)) <= 4
+
+
+def test_looking_for_unknown_keywords_ends_with_its_time() -> None:
+    """A quarter of a megabyte of them took four seconds in one piece."""
+    schema = {"".join(letters): 1 for letters in itertools.product("abcd", repeat=4)}
+    with time_limit(100.0, clock=itertools.count(1.0).__next__), pytest.raises(OutOfTime):
+        unknown_keywords(schema)

@@ -16,6 +16,11 @@ def small(**changes: object) -> Vocab:
     return Vocab.from_tokens([b"a", b"\xc3", b"", b"ab"], **{**given_fields, **changes})  # type: ignore[arg-type]
 
 
+def test_the_byte_vocabulary_is_made_once() -> None:
+    """Compiling without a vocabulary takes it each time; making it costs more than a small constraint."""
+    assert Vocab.bytes() is Vocab.bytes()
+
+
 def test_the_byte_vocabulary_has_ids_equal_to_byte_values() -> None:
     vocab = Vocab.bytes()
     assert (vocab.width, vocab.eos_ids, len(vocab)) == (257, (256,), 257)

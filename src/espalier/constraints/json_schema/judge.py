@@ -7,6 +7,7 @@ import json
 import math
 import subprocess
 import warnings
+from contextvars import ContextVar
 from decimal import Decimal
 from functools import cache
 from typing import Any
@@ -100,12 +101,12 @@ def judge_schema(spec: JsonSchema, text: str, words: WordFiles) -> Verdict:
     cls = validators.validator_for(schema, default=jsonschema.Draft202012Validator)
     name = f"jsonschema {cls.__name__}"
     checker = _format_checker(cls) if spec.format == "assert" else None
+    searches = _Searches()
+    outer = _SEARCHES.set(searches)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # `[[` in a pattern, see judge_regex
-            searches = _Searches()
-            kind = validator_class(cls, searches.finds)
-            judge = kind(schema, registry=_registry(spec, cls), format_checker=checker)
+            judge = validator_class(cls, _finds)(schema, registry=_registry(spec, cls), format_checker=checker)
             while True:
                 violations = sorted(judge.iter_errors(value), key=lambda e: e.json_path)
                 if not searches.settle():
@@ -123,6 +124,8 @@ def judge_schema(spec: JsonSchema, text: str, words: WordFiles) -> Verdict:
         if not is_panic(error):
             raise
         return Verdict(valid=None, judge=name, errors=("could not judge: nested too deeply",))
+    finally:
+        _SEARCHES.reset(outer)
     errors = tuple(f"{e.json_path}: {e.message[:200]}" for e in violations[:5])
     if violations or not spec.closed:
         breaks = broken_promise(spec, violations) if violations else None
@@ -199,3 +202,11 @@ class _Searches:
         if asked:
             self._known |= zip(asked, run_limited([("search", *question) for question in asked]), strict=True)
         return bool(asked)
+
+
+_SEARCHES: ContextVar[_Searches] = ContextVar("_SEARCHES")
+
+
+def _finds(pattern: str, text: str) -> bool:
+    """As the searches of the judgement that is under way."""
+    return _SEARCHES.get().finds(pattern, text)

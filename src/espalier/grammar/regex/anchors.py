@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cache
 from typing import TypeVar
 
 from espalier.grammar.ast import (
@@ -62,7 +63,8 @@ class RightContext(IntEnum):
     END = 3
 
 
-CONTEXTS = tuple((left, right) for left in LeftContext for right in RightContext)
+LEFTS, RIGHTS = tuple(LeftContext), tuple(RightContext)
+CONTEXTS = tuple((left, right) for left in LEFTS for right in RIGHTS)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,18 +74,20 @@ class ContextVersions:
     versions: tuple[Node, ...]
 
     def at(self, left: LeftContext, right: RightContext) -> Node:
-        return self.versions[left * len(RightContext) + right]
+        return self.versions[left * len(RIGHTS) + right]
 
 
 Piece = Node | ContextVersions
 """An expression: the same in every context, or with anchors."""
 
 
+@cache
 def starts(least: LeftContext) -> ContextVersions:
     """An anchor that requires at least this context on its left."""
     return ContextVersions(tuple(EMPTY if left >= least else NEVER for left, _ in CONTEXTS))
 
 
+@cache
 def ends(least: RightContext) -> ContextVersions:
     """An anchor that requires at least this context on its right."""
     return ContextVersions(tuple(EMPTY if right >= least else NEVER for _, right in CONTEXTS))
@@ -99,7 +103,8 @@ def at(piece: Piece, left: LeftContext, right: RightContext) -> Node:
 def join(*items: Node, position: Position | None = None) -> Node:
     if any(item is NEVER for item in items):
         return NEVER
-    return seq(*(item for item in items if item != EMPTY), position=position)
+    kept = [item for item in items if item != EMPTY]
+    return seq(*kept, position=position) if kept else EMPTY  # itself, so that tables made of it are known again
 
 
 def either(*options: Node, position: Position | None = None) -> Node:
@@ -122,16 +127,12 @@ def _solid(node: Node) -> Node:
 
 def _left_tied(piece: ContextVersions) -> bool:
     """Whether a line end on the left makes a difference."""
-    return any(
-        piece.at(LeftContext.OTHER, right) != piece.at(LeftContext.AFTER_NEWLINE, right) for right in RightContext
-    )
+    return any(piece.at(LeftContext.OTHER, right) != piece.at(LeftContext.AFTER_NEWLINE, right) for right in RIGHTS)
 
 
 def _right_tied(piece: ContextVersions) -> bool:
     """Whether a line end on the right makes a difference."""
-    return any(
-        piece.at(left, RightContext.OTHER) != piece.at(left, RightContext.BEFORE_NEWLINE) for left in LeftContext
-    )
+    return any(piece.at(left, RightContext.OTHER) != piece.at(left, RightContext.BEFORE_NEWLINE) for left in LEFTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,13 +149,16 @@ _Parts = dict[int, tuple[Node, Node]]
 
 
 class Contexts:
-    """Combines pieces. Caches facts about nodes, so use one instance for one pattern."""
+    """Combines pieces. Caches facts about nodes and what came of two pieces, so use one instance for one pattern."""
 
     def __init__(self, *, limit: int = MAX_COPIES) -> None:
         self._limit = limit
         self._facts: _Kept = {}
         self._starting: _Parts = {}
         self._ending: _Parts = {}
+        # Anchors in a row are the same few tables again and again: each pair of them is combined once.
+        self._tables: dict[tuple[int, ...], ContextVersions] = {}
+        self._pairs: dict[tuple[int, int], tuple[Piece, Piece, Piece]] = {}
 
     def sequence(self, pieces: Sequence[Piece], position: Position | None = None) -> Piece:
         """A sequence of pieces."""
@@ -219,11 +223,17 @@ class Contexts:
     # Two in a row
 
     def _pair(self, first: Piece, second: Piece) -> Piece:
+        key = (id(first), id(second))
+        if key not in self._pairs:  # which keeps both alive, so that their ids stay theirs
+            self._pairs[key] = (first, second, self._combined(first, second))
+        return self._pairs[key][2]
+
+    def _combined(self, first: Piece, second: Piece) -> Piece:
         made: dict[tuple[int | bool, ...], Node] = {}
 
         def version(left: LeftContext, right: RightContext) -> Node:
-            used = [at(first, left, r) for r in (*RightContext, right)]
-            used += [at(second, x, right) for x in (*LeftContext, left)]
+            used = [at(first, left, r) for r in (*RIGHTS, right)]
+            used += [at(second, x, right) for x in (*LEFTS, left)]
             key = (right is RightContext.END, *map(id, used))
             if key not in made:
                 made[key] = either(*self._joints(first, second, left, right))
@@ -309,7 +319,7 @@ class Contexts:
         """
         lefts = [LeftContext.OTHER, LeftContext.AFTER_NEWLINE] if _left_tied(piece) else [LeftContext.OTHER]
         rights = [RightContext.OTHER, RightContext.BEFORE_NEWLINE] if _right_tied(piece) else [RightContext.OTHER]
-        if any(piece.at(x, RightContext.BEFORE_LAST) != piece.at(x, rights[-1]) for x in LeftContext):
+        if any(piece.at(x, RightContext.BEFORE_LAST) != piece.at(x, rights[-1]) for x in LEFTS):
             rights.append(RightContext.BEFORE_LAST)
         borders = [(x, y) for x in lefts for y in rights]
         steps: dict[tuple[int, int], Node] = {}
@@ -353,7 +363,9 @@ class Contexts:
 
     def _table(self, version: Callable[[LeftContext, RightContext], Node]) -> Piece:
         versions = tuple(self._small(version(left, right)) for left, right in CONTEXTS)
-        return versions[0] if all(other == versions[0] for other in versions) else ContextVersions(versions)
+        if all(other == versions[0] for other in versions):
+            return versions[0]
+        return self._tables.setdefault(tuple(map(id, versions)), ContextVersions(versions))
 
     def _small(self, node: Node) -> Node:
         if self._facts_of(node).size > self._limit:

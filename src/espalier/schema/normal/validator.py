@@ -9,7 +9,7 @@ limit first. It knows neither the normal form nor texts.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 from espalier.schema.patterns.ecma import found
@@ -18,6 +18,8 @@ from espalier.time_limit import check
 
 Search: TypeAlias = Callable[[str, str], bool]
 """Whether a pattern matches somewhere in a text."""
+KEPT = 64
+"""Validator classes: one for each draft and function that searches."""
 
 
 def is_panic(error: BaseException) -> bool:
@@ -26,17 +28,10 @@ def is_panic(error: BaseException) -> bool:
     return type(error).__name__ == "PanicException"
 
 
-def validator_class(base: Any, search: Search | None = None) -> Any:
-    """The validator class of one draft (a class of `jsonschema`), searching with `search`, else with `ecma.found`."""
-    return _standard(base) if search is None else _extend_validator(base, search)
-
-
-@cache
-def _standard(base: Any) -> Any:
-    return _extend_validator(base, found)
-
-
-def _extend_validator(base: Any, search: Search) -> Any:
+@lru_cache(maxsize=KEPT)
+def validator_class(base: Any, search: Search = found) -> Any:
+    """The validator class of one draft (a class of `jsonschema`). search: a function of a module: classes are kept,
+    since making one costs more than most judgements."""
     from jsonschema.validators import extend  # noqa: PLC0415  # slow to import
 
     rules = base.VALIDATORS | {
@@ -50,11 +45,10 @@ def _extend_validator(base: Any, search: Search) -> Any:
     def evolve_with_rules(self: Any, **changes: Any) -> Any:
         """`evolve` takes the plain class for a schema that names its draft, as does the root behind `$ref: "#"`."""
         evolved = evolve(self, **changes)
-        if type(evolved) is type(self):
+        plain: Any = type(evolved)
+        if plain is type(self):
             return evolved
-        kind = (
-            extended if type(evolved) is base else validator_class(type(evolved), None if search is found else search)
-        )
+        kind = extended if plain is base else validator_class(plain, search)
         return kind(
             evolved.schema,
             format_checker=evolved.format_checker,

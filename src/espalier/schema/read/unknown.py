@@ -20,6 +20,7 @@ from espalier.json_record import JsonRecord
 from espalier.schema.pointers import below, local_pointer
 from espalier.schema.read.drafts import DRAFTS, TYPES, misshapen
 from espalier.schema.read.walk import Node, subschemas
+from espalier.time_limit import check as check_time
 
 ANNOTATIONS = frozenset(
     (
@@ -75,7 +76,9 @@ TYPE_WORDS: Mapping[str, str] = {
 SHORT = 4
 """Keywords of so many letters resemble plain words: their value must have the keyword's shape too."""
 FAR = 6
-"""Keywords from so many letters on are recognised with two wrong letters."""
+"""Keywords from so many letters on are recognised with FARTHEST wrong letters."""
+FARTHEST = 2
+"""The most wrong letters with which a keyword is recognised."""
 _TEXTS = ("title", "description", "$comment", "$id", "$schema", "$anchor", "$dynamicAnchor", "contentEncoding")
 _FLAGS = ("deprecated", "readOnly", "writeOnly")
 
@@ -108,6 +111,7 @@ def unknown_keywords(schema: Node) -> tuple[Unknown, ...]:
         for keyword in node:
             if keyword in KEYWORDS or not isinstance(keyword, str):
                 continue
+            check_time()
             meant = meant_by(keyword, node[keyword])
             if meant or (_is_misplaced(node, keyword) and not _is_referred_to(nodes, below(pointer, keyword))):
                 unknown.append(Unknown(below(pointer, keyword), keyword, meant))
@@ -122,11 +126,13 @@ def meant_by(keyword: str, value: Any) -> tuple[str, ...]:
         words = OTHER_WORDS[keyword]
         return words if any(_fits(word, value) for word in words) or keyword in ("optional", "mandatory") else ()
     plain = _plain(keyword)
-    if same := sorted(known for known in KEYWORDS if _plain(known) == plain and known != "id"):
+    if same := sorted(known for known, spelt in _PLAIN.items() if spelt == plain and known != "id"):
         # Such as `$default`, which is not `default`.
         is_marked = keyword[0] == "$" != same[0][0] and same[0] in ANNOTATIONS
         return () if is_marked else tuple(known for known in same if _may_be(known, value))
-    near = sorted((away, known) for known in KEYWORDS if (away := _away(keyword, known)) <= _reach(known))
+    letters = frozenset(keyword)
+    alike = [known for known, others in _LETTERS.items() if len(letters ^ others) <= 2 * FARTHEST]
+    near = sorted((away, known) for known in alike if (away := _away(keyword, known)) <= _reach(known))
     typos = [(away, known) for away, known in near if _is_typo(known, value, away)]
     return tuple(known for away, known in typos if away == typos[0][0])
 
@@ -150,7 +156,7 @@ def hint_for(keyword: str, value: Any) -> str | None:
 
 def _reach(keyword: str) -> int:
     """How many letters of a keyword may be wrong; none of `id`, which resembles too much."""
-    return -1 if keyword == "id" else 2 if len(keyword) >= FAR else 1
+    return -1 if keyword == "id" else FARTHEST if len(keyword) >= FAR else 1
 
 
 def _away(keyword: str, known: str) -> int:
@@ -160,8 +166,8 @@ def _away(keyword: str, known: str) -> int:
         return far
     if keyword[:1] == "$" and known[0] != "$":
         return far
-    steps = distance(keyword, known, 2)
-    return far if steps == 2 and keyword[:1] != known[:1] else steps
+    steps = distance(keyword, known, FARTHEST)
+    return far if steps == FARTHEST and keyword[:1] != known[:1] else steps
 
 
 def _is_typo(known: str, value: Any, away: int) -> bool:
@@ -205,6 +211,11 @@ def _is_referred_to(nodes: list[tuple[str, Node]], pointer: str) -> bool:
 def _plain(keyword: str) -> str:
     """A keyword without its case, its `$`, and the marks between its words."""
     return re.sub(r"[_\-\s$]", "", keyword).lower()
+
+
+_PLAIN: Mapping[str, str] = {known: _plain(known) for known in KEYWORDS}
+_LETTERS: Mapping[str, frozenset[str]] = {known: frozenset(known) for known in KEYWORDS}
+"""Each wrong letter puts two sets of letters apart by two at most, which is told at once."""
 
 
 def distance(a: str, b: str, most: int) -> int:
