@@ -40,6 +40,8 @@ BEAT_SECONDS = 1.0
 """Between two heartbeats, so also until a pause or a cancellation in another process is noticed."""
 IDLE_SECONDS = 1.0
 """Between two looks at a queue that had nothing."""
+GATHER_SECONDS = 0.05
+"""How long a result waits for others, so that they are recorded in one transaction, until the window runs low."""
 FULL_SECONDS = 0.2
 """Before an item that the engine had no place for is tried again."""
 
@@ -78,6 +80,7 @@ class Worker:
     told: Callable[[ItemEnd], None] = lambda _: None
     tally: Tally = field(default_factory=Tally)
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
+    _low: asyncio.Event = field(default_factory=asyncio.Event)
     _input: asyncio.Event = field(default_factory=asyncio.Event)
     _running: dict[Lease, asyncio.Task[None]] = field(default_factory=dict)
     _ahead: list[WorkItem] = field(default_factory=list)
@@ -114,6 +117,7 @@ class Worker:
     async def _work(self) -> None:
         while True:
             self._wake.clear()
+            self._low.clear()
             await self._record()
             await self._lose()
             if await self._give_back():  # the engine is closing: it will not take them a moment later either
@@ -124,6 +128,10 @@ class Worker:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self.idle):
                     await self._wake.wait()
+            if not self._is_low:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(GATHER_SECONDS):
+                        await self._low.wait()
 
     async def _tend_often(self) -> None:
         while True:
@@ -140,14 +148,23 @@ class Worker:
                 self._wake.set()
             return await self._ask(self.queue.tend, self.name, thread="batches")
 
+    @property
+    def _is_low(self) -> bool:
+        """Whether half of the window has run."""
+        return len(self._ahead) + len(self._running) <= self.pipeline * max(1, self.window) // 2
+
     async def _claim(self) -> None:
-        """Begin items while there is room; claim more when the window runs low."""
-        if len(self._ahead) + len(self._running) <= self.pipeline * max(1, self.window) // 2:
+        """Claim more items when the window runs low, and begin them."""
+        if self._is_low:
             room = self.pipeline * max(1, self.window) - len(self._ahead) - len(self._running)
             alone = not self._running and not self._ahead
             claimed = await self._ask(self.queue.claim, self.name, room, alone=alone)
             # The longest first: what is left at the end is short.
             self._ahead = sorted([*self._ahead, *claimed], key=lambda item: item.size)
+        self._begin()
+
+    def _begin(self) -> None:
+        """Begin claimed items while there is room."""
         while self._ahead and len(self._running) < self.pipeline:
             item = self._ahead.pop()
             self._running[item.lease] = asyncio.create_task(self._execute(item))
@@ -165,9 +182,13 @@ class Worker:
                 return
             again = None if answer.is_good else self.retry.after(answer.status, item.attempts, self.rng, answer.passes)
             self._ended.append(ItemEnd(lease=item.lease, answer=answer, again=again))
+            self._running.pop(item.lease, None)
+            self._begin()  # no item waits for the queue's transactions
         finally:
             self._running.pop(item.lease, None)
             self._wake.set()
+            if self._is_low:
+                self._low.set()
 
     async def _answer(self, item: WorkItem) -> ItemAnswer | None:
         """How the item ended, None if it is to be given back."""
@@ -248,6 +269,7 @@ class Worker:
     async def _leave(self) -> None:
         """Stop what runs, record what has ended, and give the rest back; as far as the queue still answers."""
         leases = [*self._running, *(item.lease for item in self._ahead), *self._back]
+        self._ahead.clear()  # what ends now begins no other
         tasks = list(self._running.values())
         for task in tasks:
             task.cancel()
@@ -259,7 +281,6 @@ class Worker:
         with suppress(EspalierError):
             mine = {attempt.lease for attempt in self._ended}
             await self._ask(self.queue.release, self.name, [lease for lease in leases if lease not in mine])
-        self._ahead.clear()
 
     async def _ask(self, call: Callable[..., T], *arguments: Any, thread: str = "items", **named: Any) -> T:
         """A call of the queue, in its thread. A cancelled caller waits for it: half a call cannot be taken back."""

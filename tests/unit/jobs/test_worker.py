@@ -337,22 +337,55 @@ def test_a_batch_that_pauses_stops_its_own_items_alone(store: BatchStore) -> Non
     assert sorted(executor.seen) == ["c1", "c2"]
 
 
-def test_more_items_are_claimed_only_once_half_of_the_window_has_run(
+class Halting(Echo):
+    """The items after the first four wait for `second`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.second = asyncio.Event()
+
+    async def execute(self, item: WorkItem) -> ItemAnswer:
+        answered = await super().execute(item)
+        if len(self.seen) > 4:
+            await self.second.wait()
+        return answered
+
+
+def test_more_items_are_claimed_once_half_of_the_window_has_run_and_not_before(
     store: BatchStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     submit(store, [line(one) for one in range(40)])
     asked, claim = list[int](), store.queue.claim
 
-    def note(name: str, limit: int, *, alone: bool) -> Any:
-        asked.append(limit)
-        return claim(name, limit, alone=alone)
+    async def run() -> list[str]:
+        executor, loop = Halting(), asyncio.get_running_loop()
 
-    monkeypatch.setattr(store.queue, "claim", note)
+        def note(name: str, limit: int, *, alone: bool) -> Any:
+            claimed = claim(name, limit, alone=alone)
+            asked.extend([limit] if claimed else [])
+            if len(asked) == 2:
+                loop.call_soon_threadsafe(executor.second.set)
+            return claimed
+
+        monkeypatch.setattr(store.queue, "claim", note)
+        await worker(store, executor, pipeline=2, window=4).run()
+        return executor.seen
+
+    assert len(asyncio.run(run())) == 40
+    assert asked[:2] == [8, 4], "of a window of 8, as soon as half of it has run"
+    assert set(asked) <= set(range(4, 9))
+
+
+def test_results_of_a_moment_are_recorded_together_and_no_item_waits_for_that(
+    store: BatchStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit(store, [line(one) for one in range(64)])
+    recorded, record = list[int](), store.queue.record
+    monkeypatch.setattr(store.queue, "record", lambda name, ended: recorded.append(len(ended)) or record(name, ended))
     executor = Echo()
-    asyncio.run(worker(store, executor, pipeline=2, window=4).run())
-    assert len(executor.seen) == 40
-    assert set(asked) <= set(range(4, 9)), "of a window of 8"
-    assert 4 in asked, "as soon as half of it has run"
+    asyncio.run(worker(store, executor, pipeline=1, window=64).run())
+    assert len(executor.seen) == sum(recorded) == 64
+    assert recorded[0] > 1, "one at a time runs, and others have begun before the first one is recorded"
 
 
 def test_a_cancelled_worker_gives_its_items_back_untouched(store: BatchStore) -> None:
