@@ -40,7 +40,7 @@ BEAT_SECONDS = 1.0
 """Between two heartbeats, so also until a pause or a cancellation in another process is noticed."""
 IDLE_SECONDS = 1.0
 """Between two looks at a queue that had nothing."""
-GATHER_SECONDS = 0.05
+GATHER_SECONDS = 0.2
 """How long a result waits for others, so that they are recorded in one transaction, until the window runs low."""
 FULL_SECONDS = 0.2
 """Before an item that the engine had no place for is tried again."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ pytest.importorskip("sqlalchemy")
 from espalier.errors import EspalierError, OutputError, Overloaded, ReplicaLost, Unavailable
 from espalier.jobs.retry import Retry
 from espalier.jobs.states import BatchState
-from espalier.jobs.values import ItemAnswer, WorkItem
+from espalier.jobs.values import ItemAnswer, ItemEnd, Lease, WorkItem
 from espalier.jobs.worker import Tally, Worker
 from espalier.store.batches.open import BatchStore
 from espalier.store.batches.queue import POISON, SUSPECT
@@ -381,7 +381,12 @@ def test_results_of_a_moment_are_recorded_together_and_no_item_waits_for_that(
 ) -> None:
     submit(store, [line(one) for one in range(64)])
     recorded, record = list[int](), store.queue.record
-    monkeypatch.setattr(store.queue, "record", lambda name, ended: recorded.append(len(ended)) or record(name, ended))
+
+    def note(name: str, ended: Sequence[ItemEnd]) -> Sequence[Lease]:
+        recorded.append(len(ended))
+        return record(name, ended)
+
+    monkeypatch.setattr(store.queue, "record", note)
     executor = Echo()
     asyncio.run(worker(store, executor, pipeline=1, window=64).run())
     assert len(executor.seen) == sum(recorded) == 64
