@@ -182,13 +182,12 @@ class Worker:
                 return
             again = None if answer.is_good else self.retry.after(answer.status, item.attempts, self.rng, answer.passes)
             self._ended.append(ItemEnd(lease=item.lease, answer=answer, again=again))
-            self._running.pop(item.lease, None)
-            self._begin()  # no item waits for the queue's transactions
         finally:
             self._running.pop(item.lease, None)
             self._wake.set()
             if self._is_low:
                 self._low.set()
+        self._begin()  # after an answer, so that no item waits for the queue's transactions
 
     async def _answer(self, item: WorkItem) -> ItemAnswer | None:
         """How the item ended, None if it is to be given back."""
