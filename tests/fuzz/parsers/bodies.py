@@ -36,7 +36,7 @@ def _process() -> Any:
     from tests.server_app import make_process, settings
 
     compile_here()
-    pools: Any = Pools(**dict.fromkeys((one.name for one in fields(Pools)), WorkAtOnce()))  # type: ignore[arg-type]
+    pools: Any = Pools(**dict.fromkeys((one.name for one in fields(Pools)), WorkAtOnce()))  # type: ignore[arg-type]  # no threads
     return make_process(settings(compile_seconds=str(COMPILE_SECONDS)), pools=pools)
 
 
@@ -237,7 +237,7 @@ def open_mcp() -> Read:
     def keep_fault(*_: object, **__: object) -> None:
         faults.append(sys.exception() or AssertionError("a fault is logged while it is handled"))
 
-    protocol.log = SimpleNamespace(info=lambda *_, **__: None, exception=keep_fault)  # type: ignore[assignment]
+    protocol.log = SimpleNamespace(info=lambda *_, **__: None, exception=keep_fault)  # type: ignore[assignment]  # no logger
     server = protocol.make_server(find)
     server.middleware[:] = [keep_faults]
     loop = asyncio.new_event_loop()

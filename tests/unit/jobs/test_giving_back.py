@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -16,15 +15,8 @@ from espalier.jobs.states import BatchState
 from espalier.jobs.values import Batch, ItemAnswer, ItemEnd, Lease, WorkItem
 from espalier.jobs.worker import Worker
 from espalier.store.batches.open import BatchStore
-from tests.batch_jobs import Echo, answer, found, line, open_batches, submit
+from tests.batch_jobs import Echo, answer, found, line, submit
 from tests.unit.jobs.test_worker import Fails, Waiting, worker
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[BatchStore]:
-    opened = open_batches(f"sqlite:///{tmp_path}/e.db", tmp_path / "files")
-    yield opened
-    opened.database.close()
 
 
 async def run_with_a_pause(

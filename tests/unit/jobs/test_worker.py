@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,14 +20,7 @@ from espalier.jobs.values import ItemAnswer, ItemEnd, Lease, WorkItem
 from espalier.jobs.worker import Tally, Worker
 from espalier.store.batches.open import BatchStore
 from espalier.store.batches.queue import POISON, SUSPECT
-from tests.batch_jobs import Echo, found, line, open_batches, results, submit
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[BatchStore]:
-    opened = open_batches(f"sqlite:///{tmp_path}/e.db", tmp_path / "files")
-    yield opened
-    opened.database.close()
+from tests.batch_jobs import Echo, found, line, results, submit
 
 
 def worker(store: BatchStore, executor: Any, **options: Any) -> Worker:

@@ -191,8 +191,7 @@ class BatchQueue(ItemQueue):
         state, batch_id = BatchState(row["state"]), row["id"]
         if state == BatchState.VALIDATING:
             return False
-        is_over = row["expires"] is not None and row["expires"] <= now and state == BatchState.IN_PROGRESS
-        if is_over:
+        if state == BatchState.IN_PROGRESS and row["expires"] is not None and row["expires"] <= now:
             waiting = update(ITEMS).where(ITEMS.c.batch_id == batch_id, ITEMS.c.state == ItemState.PENDING)
             with self._database.writing() as connection:
                 connection.execute(waiting.values(state=ItemState.EXPIRED))
