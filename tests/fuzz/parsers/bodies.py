@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from espalier.upstream.link import Exchange, ServerLink
 from tests.fuzz.parsers.law import Read
-from tests.fuzz.parsers.target import COMPILE_SECONDS, compile_here
+from tests.fuzz.parsers.target import COMPILE_SECONDS, compile_here, compile_seconds
 
 DEPTH = 64
 
@@ -275,7 +275,7 @@ def open_tool_call() -> Read:
         fields = parse_object(data, max_depth=DEPTH)
         call = read_call(str(fields.get("name")), fields.get("arguments"))
         _check_size(process, call)
-        with time_limit(process.settings.compile_seconds):
+        with time_limit(compile_seconds(data)):
             if call.verb.asks is not None:
                 return _parse_question(call.verb.asks(call.arguments, visit.desk), process)
             if call.verb.runs is not None:

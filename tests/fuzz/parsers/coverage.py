@@ -21,6 +21,7 @@ from tests.fuzz.parsers.table import PARSERS
 from tests.fuzz.parsers.target import CORPUS
 
 OUT = Path("out/fuzz")
+TOTALS = OUT / "totals.json"
 HANGING = 120
 """Seconds by the clock after which an input counts as one that never ends, and its process is ended."""
 STARTING = 900.0
@@ -54,22 +55,17 @@ def fuzz_by_coverage(seconds: float, seed: int, inputs: int = 0) -> int:
         print("atheris is not installed: python -m pip install atheris, or leave --coverage out")
         return 2
     names = named_parsers()
-    totals_file = OUT / "totals.json"
-    totals: dict[str, dict[str, float]] = json.loads(totals_file.read_text()) if totals_file.exists() else {}
     head = f"{'parser':18}{'inputs':>10}{'in all':>12}{'a second':>10}{'edges':>8}{'new':>6}{'slowest':>9}{'grown':>9}"
     print(f"{head}  findings")
     findings = []
     left = seconds
     for number, name in enumerate(names):
-        total = totals.setdefault(name, {"inputs": 0, "slowest": 0.0, "grown": 0})
-        most = max(0, inputs - int(total["inputs"]))
+        most = max(0, inputs - int(_totals_of(name)["inputs"]))
         if inputs and not most:
             continue
         run = fuzz_parser(name, left / (len(names) - number), seed + number, most)
         left -= min(run.seconds, left / (len(names) - number))
-        total["inputs"] += run.inputs
-        total |= {"slowest": max(total["slowest"], run.slowest), "grown": max(total["grown"], run.grown)}
-        totals_file.write_text(json.dumps(totals, indent=1, sort_keys=True))
+        total = _count(name, run)
         rate = run.inputs / max(run.seconds, 1)
         known, reached = run.edges
         counts = f"{run.inputs:>10,}{total['inputs']:>12,}{rate:>10,.0f}{reached:>8,}{reached - known:>6,}"
@@ -80,6 +76,24 @@ def fuzz_by_coverage(seconds: float, seed: int, inputs: int = 0) -> int:
         print(line)
     print(f"{len(findings)} wrong")
     return 1 if findings else 0
+
+
+def _all_totals() -> dict[str, dict[str, float]]:
+    """What all runs have read, by parser."""
+    return json.loads(TOTALS.read_text()) if TOTALS.exists() else {}
+
+
+def _totals_of(name: str) -> dict[str, float]:
+    return _all_totals().get(name, {"inputs": 0, "slowest": 0.0, "grown": 0})
+
+
+def _count(name: str, run: ParserRun) -> dict[str, float]:
+    """Adds a run to the totals of its parser. Read again first: another process may count another parser meanwhile."""
+    total = _totals_of(name)
+    total["inputs"] += run.inputs
+    total |= {"slowest": max(total["slowest"], run.slowest), "grown": max(total["grown"], run.grown)}
+    TOTALS.write_text(json.dumps(_all_totals() | {name: total}, indent=1, sort_keys=True))
+    return total
 
 
 def fuzz_parser(name: str, seconds: float, seed: int, inputs: int = 0) -> ParserRun:

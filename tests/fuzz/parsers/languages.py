@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tests.fuzz.parsers.law import Read
-from tests.fuzz.parsers.target import COMPILE_SECONDS, compile_here, through_file
+from tests.fuzz.parsers.target import compile_here, compile_seconds, through_file
 
 
 def open_gbnf() -> Read:
@@ -30,10 +30,12 @@ def open_lark() -> Read:
     from espalier.grammar.lark.read import read_lark
     from espalier.grammar.parser import parse
     from espalier.grammar.printer import print_grammar
+    from espalier.time_limit import time_limit
 
     def read(data: bytes) -> object:
-        lark = read_lark(data.decode("utf-8", "replace"), partial(_lark_schema, schema_spec))
-        return parse(print_grammar(lark.grammar))
+        with time_limit(compile_seconds(data)):
+            lark = read_lark(data.decode("utf-8", "replace"), partial(_lark_schema, schema_spec))
+            return parse(print_grammar(lark.grammar))
 
     return read
 
@@ -58,7 +60,7 @@ def open_compiled_regex() -> Read:
     compile_here()
 
     def read(data: bytes) -> object:
-        with time_limit(COMPILE_SECONDS):
+        with time_limit(compile_seconds(data)):
             matcher = espalier.compile(espalier.Regex(data.decode("utf-8", "replace"))).matcher()
             return matcher.mask(), matcher.shortest_completion()
 
@@ -75,7 +77,7 @@ def open_schema() -> Read:
 
     def read(data: bytes) -> object:
         spec = schema_spec(data.decode("utf-8", "replace"))
-        with time_limit(COMPILE_SECONDS):
+        with time_limit(compile_seconds(data)):
             hazards(spec.schema)
             espalier.contract(spec)
             return espalier.compile(spec).matcher().mask()

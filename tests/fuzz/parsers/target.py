@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import tempfile
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -15,6 +16,9 @@ CORPUS = Path(__file__).parent / "corpus"
 IN_MEMORY = Path("/dev/shm")
 COMPILE_SECONDS = 0.25
 """CPU time for compiling one input: enough for nearly all, and a limit that is kept is one that could be any."""
+HASTE = 16
+"""Of so many inputs one may take COMPILE_SECONDS, and the others a sixteenth of them: enough for nine tenths of all,
+where the last tenth took three quarters of the time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +43,11 @@ def compile_here() -> None:
     from espalier.confined import builds
 
     builds.is_supported = lambda: False
+
+
+def compile_seconds(data: bytes) -> float:
+    """The CPU time that compiling this input may take: the same each time."""
+    return COMPILE_SECONDS if zlib.crc32(data) % HASTE == 0 else COMPILE_SECONDS / HASTE
 
 
 def through_file(name: str, read: Callable[[Path], object]) -> Read:
