@@ -28,6 +28,8 @@ STARTING = 900.0
 """Seconds that a process may take beyond its share: imports under instrumentation on a machine that does much else, the
 corpus read once, its end."""
 DONE = re.compile(r"^Done (\d+) runs in (\d+) second", re.MULTILINE)
+READ = re.compile(r"^stat::number_of_executed_units: (\d+)", re.MULTILINE)
+"""What a process has read that a signal (SIGUSR1) or an input ended."""
 SHOWN = re.compile(r"^#(\d+)\s.*?\bcov: (\d+)", re.MULTILINE)
 
 
@@ -147,7 +149,8 @@ def _run_process(name: str, seconds: int, seed: int, run: ParserRun, inputs: int
         return
     run.edges = (run.edges[0] or steps[0][1], max(run.edges[1], steps[-1][1]))
     run.is_over = (done := DONE.search(text)) is not None
-    run.inputs += steps[-1][0] if done is None else int(done[1])
+    read = READ.search(text)
+    run.inputs += int(read[1]) if read else steps[-1][0]
     run.seconds += time.monotonic() - start if done is None else int(done[2])
     if costs.exists():  # its process may have ended while it wrote
         with contextlib.suppress(ValueError):
