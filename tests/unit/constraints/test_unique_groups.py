@@ -256,6 +256,9 @@ def test_each_token_does_what_its_group_says(items: Any, text: str) -> None:
     }
     assert groups.room.values == min((group.room.values for group in groups.roomy), default=ENDLESS)
     assert groups.longest == max((group.longest for group in groups.roomy), default=0)
+    assert groups.going_on is not None, "what matters where the open items differ from all before them"
+    assert groups.going_on.every == tuple(group for group in every if group.may_go_on)
+    assert groups.going_on.going_on is None
     for group in every:
         check_group(compiled, matcher, group)
 
@@ -317,6 +320,23 @@ def test_what_is_known_of_the_tokens_of_a_state(
     assert {end.text for _, ends, _ in groups.settling for end in ends} >= set(settled)
     assert {end.text for end, _ in groups.ends} == set(ended)
     assert not groups.unknown
+
+
+def test_digits_that_leave_room_are_not_looked_at_one_by_one() -> None:
+    compiled, matcher = matcher_of(INTEGER, "[12,1", PIECES)
+    item = compiled.tracker.open_item(matcher._held[-1].point)
+    roomy = compiled.groups.of(matcher._inner.state, item, in_string=False).roomy
+    sizes = [group.ids.size for group in roomy if group.room == DIGITS]
+    assert sizes
+    assert min(sizes) > 1
+
+
+def test_how_long_a_number_is_is_not_known_of_a_token_that_is_digits_alone() -> None:
+    compiled, matcher = matcher_of(INTEGER, "[12,1", BYTES)
+    state, item = matcher._inner.state, compiled.tracker.open_item(matcher._held[-1].point)
+    assert item is not None
+    known = {data: compiled.groups._next_room(data, state, item, more=2) for data in (b"3", b",3")}
+    assert known == {b"3": ItemRoom(), b",3": ItemRoom(NUMBERS - 2)}
 
 
 def test_strings_that_one_token_makes_equal_are_found_by_their_beginning() -> None:

@@ -33,7 +33,7 @@ MOST_ENDS = 4
 """Items that end in one completion, of which it is asked whether they repeat one."""
 NO_POWER = re.compile(rb"\A[eE][-+]?0+\Z")
 """A number has the same value without it."""
-ITEM_ENDS, NO_SCALAR = b",]", b'"[{}'
+ITEM_ENDS = b",]"
 ENDS, BLANKS = (sum(1 << byte for byte in some) for some in (ITEM_ENDS, BLANK))
 STRING_END = (ItemEnding(0, b'"', is_begun=True),)
 MOST_DEPTH = 3
@@ -286,9 +286,11 @@ class TokenGroups:
         return not any(way is None or SEVERAL.search(way) for way in ways)
 
     def is_forced(self, group: TokenGroup) -> bool:
-        """Whether an item that is a scalar is open after the tokens which can end in one way alone, as `settled`."""
+        """Whether a number, true, false or null is open after the tokens which can end in one way alone, as
+        `settled`."""
         ends = group.settled or ()
-        return len(ends) == 1 and not ends[0].is_container and self._forced(group.state)
+        is_text = any(end.is_container or end.text.startswith(b'"') for end in ends)
+        return len(ends) == 1 and not is_text and self._forced(group.state)
 
     def _ends_one_way(self, state: State | None) -> bool:
         rest = None if state is None else self._plainest(state)
@@ -296,7 +298,7 @@ class TokenGroups:
             members = 0 if state is None else self._machine.options(state)[0] & ~BLANKS
             if byte in ITEM_ENDS:
                 return not members & ~ENDS
-            if members != 1 << byte or state is None or byte in NO_SCALAR:
+            if members != 1 << byte or state is None:
                 return False
             state = self._machine.step(state, byte)
         return False
