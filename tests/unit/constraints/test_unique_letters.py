@@ -21,6 +21,7 @@ from tests.examples import examples
 
 LETTERS = [*'xy1,]}[{: "', "\\"]
 PIECES = ["x", "y", "1", '"', ",", "],", "[", '{"a":', "}", '","', '":', '"x', "x,", 'x"', "5", "]", "\\", '\\"']
+VALUES = ["x,", "x,1", "]", "a]", 1, 11, 1.5, True, None, "{}", 'x"y']
 SINGLE = [bytes((byte,)) for byte in range(256)]
 
 
