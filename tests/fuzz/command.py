@@ -49,6 +49,9 @@ def main(arguments: list[str] | None = None) -> int:
         "--coverage", action="store_true", help="of parsers: guided by atheris, which must be installed"
     )
     parser.add_argument(
+        "--unguided", action="store_true", help="with --coverage: change what its runs have found, and look at no code"
+    )
+    parser.add_argument(
         "--inputs", type=int, default=0, help="with --coverage: go on with each parser only to so many in all its runs"
     )
     options = parser.parse_args(arguments)
@@ -58,7 +61,7 @@ def main(arguments: list[str] | None = None) -> int:
             parser.error("--coverage is for parsers")
         from tests.fuzz.parsers.coverage import fuzz_by_coverage
 
-        return fuzz_by_coverage(seconds, seed, options.inputs)
+        return fuzz_by_coverage(seconds, seed, options.inputs, is_guided=not options.unguided)
     if options.case is not None:
         totals = Totals()
         try_case(fuzzer(kind), options.case, totals)

@@ -14,12 +14,12 @@ from espalier.tokens.raw import RawVocab, find_eos, name_of
 def read_tekken(tokenizer: Any, owner: Any) -> RawVocab:
     """Read a `Tekkenizer`."""
     try:
-        eos_id = int(tokenizer.eos_id)
+        eos_id = tokenizer.eos_id
     except ValueError as error:
         hint = "its file has to name </s> among the special tokens"
         raise VocabError(f"the tokenizer has no end of a text: {error}", hint=hint) from error
     special_ids = list(tokenizer.special_ids)
-    if not all(isinstance(special_id, int) for special_id in special_ids):
+    if not all(isinstance(special_id, int) for special_id in (eos_id, *special_ids)):
         raise VocabError("the rank of a special token is no whole number", hint="the tokenizer's file is damaged")
     special_texts = {i: str(tokenizer.id_to_piece(i)) for i in sorted(special_ids)}
     width = int(tokenizer.n_words)

@@ -14,19 +14,19 @@ import sys
 import time
 from dataclasses import dataclass, field
 from importlib.util import find_spec
-from pathlib import Path
 
 from tests.fuzz.parsers.run import named_parsers
 from tests.fuzz.parsers.table import PARSERS
-from tests.fuzz.parsers.target import CORPUS
+from tests.fuzz.parsers.target import CORPUS, GROWN, OUT
 
-OUT = Path("out/fuzz")
 TOTALS = OUT / "totals.json"
 HANGING = 120
 """Seconds by the clock after which an input counts as one that never ends, and its process is ended."""
 STARTING = 900.0
 """Seconds that a process may take beyond its share: imports under instrumentation on a machine that does much else, the
 corpus read once, its end."""
+PROCESS_INPUTS = 100_000
+"""The most that one process reads: what instrumented code keeps of each input is gone with it."""
 DONE = re.compile(r"^Done (\d+) runs in (\d+) second", re.MULTILINE)
 READ = re.compile(r"^stat::number_of_executed_units: (\d+)", re.MULTILINE)
 """What a process has read that a signal (SIGUSR1) or an input ended."""
@@ -40,7 +40,7 @@ class ParserRun:
     inputs: int = 0
     #: by the clock, without its start
     seconds: float = 0.0
-    #: whether its time or its number of inputs was up, rather than its process ended by an input
+    #: whether its time was up
     is_over: bool = False
     #: CPU seconds of the slowest input, and bytes by which reading made the process grow
     slowest: float = 0.0
@@ -50,9 +50,10 @@ class ParserRun:
     findings: list[str] = field(default_factory=list)
 
 
-def fuzz_by_coverage(seconds: float, seed: int, inputs: int = 0) -> int:
+def fuzz_by_coverage(seconds: float, seed: int, inputs: int = 0, *, is_guided: bool = True) -> int:
     """Runs each parser for its share of the seconds, or until it has read so many inputs in all its runs; time that one
-    leaves goes to those that follow. Returns 1 if there is a finding, 2 without atheris."""
+    leaves goes to those that follow. is_guided: false for changes of what earlier runs have found. Returns 1 if there
+    is a finding, 2 without atheris."""
     if find_spec("atheris") is None:
         print("atheris is not installed: python -m pip install atheris, or leave --coverage out")
         return 2
@@ -65,9 +66,9 @@ def fuzz_by_coverage(seconds: float, seed: int, inputs: int = 0) -> int:
         most = max(0, inputs - int(_totals_of(name)["inputs"]))
         if inputs and not most:
             continue
-        run = fuzz_parser(name, left / (len(names) - number), seed + number, most)
+        run = fuzz_parser(name, left / (len(names) - number), seed + number, most, is_guided=is_guided)
         left -= min(run.seconds, left / (len(names) - number))
-        total = _count(name, run)
+        total = _count(name, run, is_guided=is_guided)
         rate = run.inputs / max(run.seconds, 1)
         known, reached = run.edges
         counts = f"{run.inputs:>10,}{total['inputs']:>12,}{rate:>10,.0f}{reached:>8,}{reached - known:>6,}"
@@ -89,24 +90,26 @@ def _totals_of(name: str) -> dict[str, float]:
     return _all_totals().get(name, {"inputs": 0, "slowest": 0.0, "grown": 0})
 
 
-def _count(name: str, run: ParserRun) -> dict[str, float]:
+def _count(name: str, run: ParserRun, *, is_guided: bool) -> dict[str, float]:
     """Adds a run to the totals of its parser. Read again first: another process may count another parser meanwhile."""
     total = _totals_of(name)
     total["inputs"] += run.inputs
+    total["unguided"] = total.get("unguided", 0) + (0 if is_guided else run.inputs)
     total |= {"slowest": max(total["slowest"], run.slowest), "grown": max(total["grown"], run.grown)}
     TOTALS.write_text(json.dumps(_all_totals() | {name: total}, indent=1, sort_keys=True))
     return total
 
 
-def fuzz_parser(name: str, seconds: float, seed: int, inputs: int = 0) -> ParserRun:
-    """Runs one parser until its time or its number of inputs is up, again after each input that ends its process."""
-    corpus, findings = OUT / "corpus" / name, OUT / "findings"
+def fuzz_parser(name: str, seconds: float, seed: int, inputs: int = 0, *, is_guided: bool = True) -> ParserRun:
+    """Runs one parser until its time or its number of inputs is up, in one process after another."""
+    corpus, findings = GROWN / name, OUT / "findings"
     corpus.mkdir(parents=True, exist_ok=True)
     findings.mkdir(parents=True, exist_ok=True)
     before = set(findings.glob(f"{name}-*"))
     run = ParserRun()
     while seconds - run.seconds >= 1 and not run.is_over and (not inputs or run.inputs < inputs):
-        _run_process(name, int(seconds - run.seconds), seed, run, inputs - run.inputs if inputs else -1)
+        most = min(PROCESS_INPUTS, inputs - run.inputs) if inputs else PROCESS_INPUTS
+        _run_process(name, int(seconds - run.seconds), seed, run, most, is_guided=is_guided)
         seed += 1_000
     for path in sorted(set(findings.glob(f"{name}-*")) - before):
         if path.suffix == ".fault":
@@ -117,8 +120,8 @@ def fuzz_parser(name: str, seconds: float, seed: int, inputs: int = 0) -> Parser
     return run
 
 
-def _run_process(name: str, seconds: int, seed: int, run: ParserRun, inputs: int) -> None:
-    """inputs: the most that are read; -1 for any number."""
+def _run_process(name: str, seconds: int, seed: int, run: ParserRun, inputs: int, *, is_guided: bool) -> None:
+    """inputs: the most that are read."""
     options = {
         "max_total_time": seconds,
         "runs": inputs,
@@ -131,8 +134,10 @@ def _run_process(name: str, seconds: int, seed: int, run: ParserRun, inputs: int
         "verbosity": 1,
     }
     command = [sys.executable, "-m", "tests.fuzz.parsers.guided", name, str(OUT / "findings")]
-    command += [f"-{option}={value}" for option, value in options.items()]
-    command += [str(OUT / "corpus" / name), str(CORPUS / name)]
+    if is_guided:
+        command += [*(f"-{option}={value}" for option, value in options.items()), str(GROWN / name), str(CORPUS / name)]
+    else:
+        command += ["--unguided", str(inputs), str(seconds), str(seed)]
     log, costs = OUT / f"{name}.log", OUT / "findings" / f"{name}.costs"
     costs.unlink(missing_ok=True)
     start = time.monotonic()
@@ -143,16 +148,19 @@ def _run_process(name: str, seconds: int, seed: int, run: ParserRun, inputs: int
             file.write(f"ended {STARTING:g} s after its time\n")
     text = log.read_text("utf-8", "replace")
     steps = [(int(count), int(edges)) for count, edges in SHOWN.findall(text)]
-    if not steps:
+    done, told = DONE.search(text), READ.search(text)
+    if not steps and not done:
         run.is_over = True
-        run.findings.append(f"{name}: did not start; {log} says why")
+        run.findings.append(f"{name}: did not start, or was ended; {log} says why")
         return
-    run.edges = (run.edges[0] or steps[0][1], max(run.edges[1], steps[-1][1]))
-    run.is_over = (done := DONE.search(text)) is not None
-    read = READ.search(text)
-    run.inputs += int(read[1]) if read else steps[-1][0]
+    if steps:
+        run.edges = (run.edges[0] or steps[0][1], max(run.edges[1], steps[-1][1]))
+    counted = told or done
+    read = int(counted[1]) if counted else steps[-1][0]
+    run.is_over = done is not None and read < inputs
+    run.inputs += read
     run.seconds += time.monotonic() - start if done is None else int(done[2])
     if costs.exists():  # its process may have ended while it wrote
         with contextlib.suppress(ValueError):
-            told = json.loads(costs.read_text())
-            run.slowest, run.grown = max(run.slowest, told["slowest"]), max(run.grown, told["grown"])
+            cost = json.loads(costs.read_text())
+            run.slowest, run.grown = max(run.slowest, cost["slowest"]), max(run.grown, cost["grown"])

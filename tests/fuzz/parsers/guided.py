@@ -1,4 +1,6 @@
 """The process of one parser under atheris: `python -m tests.fuzz.parsers.guided NAME FOLDER [option of libFuzzer …]`.
+With `--unguided RUNS SECONDS SEED` instead of options, inputs that once reached new code are changed at random, and
+nobody looks at what the changes reach: two to four times as many in the same time.
 
 What breaks the law is written to FOLDER, one input for each cause, and the run goes on; what ends the process, or never
 ends, libFuzzer writes there itself. `NAME.costs` in FOLDER says how long the slowest input took, and how far the
@@ -12,7 +14,10 @@ import json
 import logging
 import resource
 import sys
+import time
 import warnings
+from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from random import Random
 
@@ -20,6 +25,7 @@ import atheris
 
 from tests.fuzz.files.changes import damaged
 from tests.fuzz.files.child import ROOM
+from tests.fuzz.parsers.target import CORPUS, GROWN
 
 STRUCTURED = 0.5
 """The share of changes that know JSON, lines and numbers; the others are libFuzzer's, of bytes that it saw compared."""
@@ -49,11 +55,29 @@ def unseen_modules() -> list[str]:
     ]
 
 
+def read_changes(name: str, try_input: Callable[[bytes], None], runs: int, seconds: int, seed: int) -> None:
+    """Changes of the parser's inputs, up to so many or for so long. Prints what libFuzzer would of its end."""
+    from tests.fuzz.parsers.table import PARSERS
+
+    random, most = Random(seed), PARSERS[name].longest
+    inputs = [path.read_bytes() for folder in (CORPUS, GROWN) for path in sorted((folder / name).iterdir())]
+    start, done = time.monotonic(), 0
+    while done < runs and time.monotonic() < start + seconds:
+        data = random.choice(inputs)
+        for _ in range(random.choice((1, 1, 2, 4))):
+            data = damaged(data, random, most)
+        try_input(data)
+        done += 1
+    sys.stdout.write(f"Done {done} runs in {time.monotonic() - start:.0f} second(s)\n")
+
+
 def main() -> None:
     name, folder, *options = sys.argv[1:]
     warnings.simplefilter("ignore")
     logging.disable(logging.CRITICAL)
-    with atheris.instrument_imports(include=["espalier"], exclude=unseen_modules()):
+    is_guided = options[0] != "--unguided"
+    seen = atheris.instrument_imports(include=["espalier"], exclude=unseen_modules()) if is_guided else nullcontext()
+    with seen:
         from tests.fuzz.parsers.law import judge
         from tests.fuzz.parsers.run import reader_of
 
@@ -76,6 +100,9 @@ def main() -> None:
             path.write_bytes(data)
             path.with_suffix(".fault").write_text(json.dumps({"fault": verdict.fault, "cause": verdict.cause}))
 
+    if not is_guided:
+        read_changes(name, try_input, *map(int, options[1:]))
+        return
     atheris.Setup([name, *options, f"-artifact_prefix={folder}/{name}-"], try_input, custom_mutator=change)
     atheris.Fuzz()
 

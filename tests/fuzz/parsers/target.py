@@ -13,6 +13,9 @@ from pathlib import Path
 from tests.fuzz.parsers.law import Read
 
 CORPUS = Path(__file__).parent / "corpus"
+OUT = Path("out/fuzz")
+GROWN = OUT / "corpus"
+"""Inputs that reached new code, a folder for each parser."""
 IN_MEMORY = Path("/dev/shm")
 COMPILE_SECONDS = 0.25
 """CPU time for compiling one input: enough for nearly all, and a limit that is kept is one that could be any."""

@@ -485,7 +485,8 @@ def test_a_tekken_file_that_names_no_end_of_a_text_was_a_value_error_of_its_libr
 
 
 @pytest.mark.parametrize("rank", [float("nan"), float("inf"), "7", None])
-def test_a_tekken_file_with_a_rank_that_is_no_number_was_an_error_of_python(rank: Any) -> None:
-    damaged = SimpleNamespace(n_words=3, special_ids={0, rank}, eos_id=0, id_to_piece=str)
+@pytest.mark.parametrize("is_end", [False, True])
+def test_a_tekken_file_with_a_rank_that_is_no_number_was_an_error_of_python(rank: Any, is_end: bool) -> None:
+    damaged = SimpleNamespace(n_words=3, special_ids={0, rank}, eos_id=rank if is_end else 0, id_to_piece=str)
     with pytest.raises(VocabError, match="no whole number"):
         read_tekken(damaged, None)
