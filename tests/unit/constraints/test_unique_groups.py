@@ -10,8 +10,8 @@ import pytest
 import tests.tokenizers as tokenizers
 from espalier import JsonSchema, Vocab
 from espalier.constraints.compiler import Compiler
-from espalier.constraints.unique.endings import OpenItems
-from espalier.constraints.unique.groups import TokenGroup
+from espalier.constraints.unique.endings import ItemEnding, OpenItems
+from espalier.constraints.unique.groups import TokenGroup, _plain_texts
 from espalier.constraints.unique.matcher import CompiledUniqueItems, ItemsMatcher, TrackedPosition
 from espalier.constraints.unique.room import ENDLESS, NUMBERS, ItemRoom, _places
 from espalier.constraints.unique.string_matcher import QuoteTokens
@@ -337,6 +337,15 @@ def test_how_long_a_number_is_is_not_known_of_a_token_that_is_digits_alone() -> 
     assert item is not None
     known = {data: compiled.groups._next_room(data, state, item, more=2) for data in (b"3", b",3")}
     assert known == {b"3": ItemRoom(), b",3": ItemRoom(NUMBERS - 2)}
+
+
+def test_texts_are_known_at_a_glance_only_where_all_that_ends_is_one_item_each() -> None:
+    begun, whole = ItemEnding(0, b"", is_begun=True), ItemEnding(0, b"true", is_begun=False)
+    null = ItemEnding(0, b"null", is_begun=False)
+    assert _plain_texts([((begun,), (null,)), ((), (whole,))], is_begun=False) == {b"null", b"true"}
+    assert _plain_texts([((begun,), (null,)), ((begun, whole), (null,))], is_begun=False) is None
+    assert _plain_texts([((begun._replace(level=1),), (null,))], is_begun=False) is None
+    assert _plain_texts([((), (null, whole))], is_begun=False) is None
 
 
 def test_strings_that_one_token_makes_equal_are_found_by_their_beginning() -> None:

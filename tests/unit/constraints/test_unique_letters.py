@@ -144,3 +144,16 @@ def test_a_string_that_goes_on_with_a_comma_was_taken_for_one_that_is_whole(lett
     for byte in f'"x{letter}2",'.encode():
         matcher.advance(byte)
     assert not masks.test(matcher.mask(), 256)
+
+
+def test_a_token_that_ends_the_last_string_there_is_begins_no_item_after_it() -> None:
+    """The shortest item that could follow is the string that the token ends, of which only the end is known."""
+    vocab = vocab_of(b'y",', b'y"]')
+    items = {"type": ["string", "boolean"], "pattern": "^y$"}
+    compiled = Compiler(vocab).compile(
+        JsonSchema({"type": "array", "items": items, "uniqueItems": True}, whitespace="compact")
+    )
+    for text, may_go_on in (("[true,false,", False), ("[true,", True)):
+        matcher = _after(compiled.matcher(), f'{text}"'.encode())
+        assert matcher is not None
+        assert [masks.test(matcher.mask(), token) for token in (256, 257)] == [may_go_on, True]
