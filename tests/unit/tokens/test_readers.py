@@ -490,3 +490,16 @@ def test_a_tekken_file_with_a_rank_that_is_no_number_was_an_error_of_python(rank
     damaged = SimpleNamespace(n_words=3, special_ids={0, rank}, eos_id=rank if is_end else 0, id_to_piece=str)
     with pytest.raises(VocabError, match="no whole number"):
         read_tekken(damaged, None)
+
+
+@pytest.mark.parametrize("error", [KeyError("Invalid token for decoding: 1"), ValueError("no bytes"), IndexError(1)])
+@pytest.mark.parametrize("special_ids", [{0}, {0, 1}])
+def test_a_tekken_file_that_lacks_a_rank_was_a_key_error_of_its_library(error: Exception, special_ids: Any) -> None:
+    def piece(token: int) -> Any:
+        if token == 1:
+            raise error
+        return b"a"
+
+    damaged = SimpleNamespace(n_words=3, special_ids=special_ids, eos_id=0, id_to_piece=piece, id_to_byte_piece=piece)
+    with pytest.raises(VocabError, match="token 1 cannot be read"):
+        read_tekken(damaged, None)
