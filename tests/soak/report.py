@@ -31,6 +31,7 @@ from tests.soak.tasks import TASKS, Errand, Refused
 SETTINGS = {
     "LOG_LEVEL": "ERROR",
     "RETENTION_ROWS": "25",
+    "RETENTION_FLAGGED": "25",
     "BATCH_RETENTION_DAYS": "0.003",
     "STORE_GENERATIONS": "figures",
     "METRICS_PUBLIC": "true",

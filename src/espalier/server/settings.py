@@ -246,6 +246,9 @@ class ServerSettings:
     store_responses: Annotated[bool, Field("Whether replies of /v1/responses are kept.")] = True
     retention_days: Annotated[float | None, Field("How long what is stored is kept.", above=0)] = 7.0
     retention_rows: Annotated[int | None, Field("How many rows are kept.", least=1)] = 10_000
+    retention_flagged: Annotated[
+        int, Field("How many flagged answers stay whatever these limits, the newest; 0: none.", least=0)
+    ] = 10_000
 
     strategy: Annotated[
         Literal["mask", "draft"], Field("Of requests that do not ask; draft gives the text of mask in fewer passes.")

@@ -15,7 +15,7 @@ from espalier.store.feedback import FeedbackRows
 from espalier.store.generations import GenerationRows
 from espalier.store.presets import PresetRows
 from espalier.store.responses import ResponseRows
-from espalier.store.retention import Limits, Retention
+from espalier.store.retention import MOST_FLAGGED, Limits, Retention
 from espalier.store.tables import GENERATION_LOGS, TRACES
 from espalier.store.test_runs import TestRunRows
 from espalier.store.traces import TraceRows
@@ -27,11 +27,13 @@ PRUNED = {"generations": (GENERATION_LOGS, generations.PREFIX), "test_runs": (te
 class Store(TraceRows, CostRows, GenerationRows, FeedbackRows, ResponseRows, TestRunRows, PresetRows, VocabRows):
     """All that the processes on one database keep. What it can do of one kind of row is said in that kind's module."""
 
-    def retention(self, limits: Limits, *, traces: Limits | None = None) -> Retention:
+    def retention(
+        self, limits: Limits, *, traces: Limits | None = None, most_flagged: int = MOST_FLAGGED
+    ) -> Retention:
         """Deletes traces and generation logs over the limits; run it regularly (`retention.keep`). traces: the limits
-        of traces, where they have others."""
+        of traces, where they have others. most_flagged: how many flagged rows of a table stay."""
         own = {} if traces is None else {TRACES.name: traces}
-        return Retention(self.database, limits, clock=self._clock, own=own)
+        return Retention(self.database, limits, clock=self._clock, own=own, most_flagged=most_flagged)
 
     def pruning(self, what: str, limits: Limits) -> Retention:
         """Deletes the rows of one table over the limits. what: `generations` or `test_runs`."""

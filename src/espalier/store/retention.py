@@ -70,7 +70,7 @@ class Retention:
         most_flagged: int = MOST_FLAGGED,
     ) -> None:
         """kept: the tables, each with the prefix of its ids. own: by its name, the limits of a table that has others.
-        most_flagged: how many of the newest flagged rows of a table stay."""
+        most_flagged: how many of the newest flagged rows of a table stay; with 0 they go as all others."""
         self._database = database
         self._limits = limits
         self._own = own or {}
@@ -116,7 +116,7 @@ class Retention:
         conditions: list[tuple[Table, ColumnElement[bool]]] = []
         for table, prefix in self._kept:
             limits = self._own.get(table.name, self._limits)
-            usual = table.c.flagged.is_(False) if "flagged" in table.c else None
+            usual = table.c.flagged.is_(False) if self._most_flagged and "flagged" in table.c else None
             if (bound := self._oldest_kept_id(table, prefix, limits, usual)) is not None:
                 over = table.c.id < bound
                 conditions.append((table, over if usual is None else over & usual))

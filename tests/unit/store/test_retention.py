@@ -77,6 +77,8 @@ def test_flagged_rows_stay_when_others_go_up_to_a_number_of_their_own(store: Sto
     assert len(store.feedback("r3", caller="anna")) == 1
     Retention(store.database, Limits(seconds=10), clock=clock, most_flagged=1).run()
     assert listed(store) == [ids[3]]
+    store.retention(Limits(seconds=10), most_flagged=0).run()
+    assert listed(store) == [], "nothing stays longer than all else"
 
 
 def test_traces_can_have_limits_of_their_own(store: Store, clock: Any) -> None:

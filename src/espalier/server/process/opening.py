@@ -266,7 +266,7 @@ async def open_kept_store(stack: AsyncExitStack, settings: ServerSettings) -> St
 async def _retention(store: Store, settings: ServerSettings) -> AsyncIterator[None]:
     seconds, rows = settings.usual_limits
     limits = Limits(seconds=seconds, rows=rows)
-    retention = store.retention(limits, traces=trace_limits(settings))
+    retention = store.retention(limits, traces=trace_limits(settings), most_flagged=settings.retention_flagged)
     task = asyncio.create_task(keep(retention, every=RETENTION_SECONDS))
     try:
         yield
