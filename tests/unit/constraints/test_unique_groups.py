@@ -18,6 +18,7 @@ from espalier.constraints.unique.string_matcher import QuoteTokens
 from espalier.constraints.unique.structure import BEFORE, Marks, RepeatedStrings, StructuralTokens
 from espalier.constraints.unique.values import added, is_among
 from espalier.constraints.watching import RepeatedItem
+from espalier.errors import LimitExceeded
 from espalier.tokens import mask as masks
 
 BYTES = Compiler(Vocab.bytes())
@@ -366,6 +367,15 @@ def test_a_number_of_many_digits_is_held_with_a_completion_since_more_of_them_ma
     _, matcher = matcher_of({"type": "number"}, text, BYTES)
     position = matcher._held[-1]._replace(differs=-1)
     assert (position.way is not None) == is_held
+
+
+def test_a_mask_without_a_token_says_that_no_completion_was_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    schema = {"type": "array", "items": FEW, "uniqueItems": True, "minItems": 2}
+    matcher = BYTES.compile(JsonSchema(schema, whitespace="compact")).matcher()
+    assert matcher.mask().any()
+    monkeypatch.setattr(ItemsMatcher, "_after", lambda *of: None)  # as where each search gives up
+    with pytest.raises(LimitExceeded, match="whether some completion repeats no item"):
+        matcher.mask()
 
 
 def test_tokens_that_end_a_string_and_begin_a_repeated_null_were_compared_with_one_another() -> None:

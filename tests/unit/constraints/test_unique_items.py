@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import random
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -240,6 +241,8 @@ FINITE = {
                     "items": False, "minItems": 3, "uniqueItems": True},
     "constants": unique({"enum": [1, 2, "1", "2", [1], [2], {"a": 1}, {"a": 2}, None, True]}, minItems=1, maxItems=2),
     "contains": unique({"type": "integer", "minimum": 1, "maximum": 12}, maxItems=2, contains={"minimum": 12}),
+    "eight values and null": unique({"anyOf": [{"enum": list("abcdefgh")}, {"type": "null"}]}, maxItems=2),
+    "strings of one end": unique({"type": "string", "pattern": "^[ab]x$"}, maxItems=2),
     "one option unique": {"anyOf": [unique({"type": "integer", "minimum": 0, "maximum": 12}, maxItems=2),
                                     {"const": "a"}]},
 }  # fmt: skip
@@ -255,8 +258,18 @@ def _texts(made: Compiled, text: bytes, matcher: Matcher) -> Iterator[bytes]:
             yield from _texts(made, text + bytes((byte,)), ahead)
 
 
+def pieces_of(texts: Iterable[bytes], rng: random.Random) -> list[bytes]:
+    """Some pieces of several bytes."""
+    pieces: set[bytes] = set()
+    for text in rng.choices(sorted(texts), k=60):
+        begin = rng.randrange(len(text))
+        pieces.add(text[begin : begin + rng.randint(2, 7)])
+    return sorted(piece for piece in pieces if len(piece) > 1)
+
+
 @pytest.mark.parametrize("name", FINITE)
 def test_every_mask_is_exactly_what_leads_to_a_valid_document(name: str) -> None:
+    """With tokens of one byte, and with some pieces of valid and invalid documents beside them."""
     spec = JsonSchema(FINITE[name], whitespace="compact")
     made = BYTES.compile(spec)
     assert isinstance(made, CompiledUniqueItems)
@@ -267,18 +280,25 @@ def test_every_mask_is_exactly_what_leads_to_a_valid_document(name: str) -> None
     assert {text for text in every if made.accepts(text)} == good
     assert len(good) < len(every)
     begun = {text[:end] for text in good for end in range(len(text) + 1)}
-    level = [(b"", made.matcher())]
-    while level:
-        text, matcher = level.pop()
-        allowed = masks.allowed_ids(matcher.mask(), made.vocab.width).tolist()
-        assert {text + bytes((byte,)) for byte in allowed if byte < 256} == {
-            one for byte in range(256) if (one := text + bytes((byte,))) in begun
-        }, text
-        assert matcher.is_accepting == (text in good)
-        for byte in (byte for byte in allowed if byte < 256):
-            ahead = matcher.fork()
-            ahead.advance(byte)
-            level.append((text + bytes((byte,)), ahead))
+    pieces = pieces_of(every, random.Random(name))
+    for more in ([], pieces):
+        tokens = [*(bytes((byte,)) for byte in range(256)), *more]
+        compiled = Compiler(Vocab.from_tokens([*tokens, b""], eos_ids=[len(tokens)])).compile(spec) if more else made
+        level, met = [(b"", compiled.matcher())], {b""}
+        while level:
+            text, matcher = level.pop()
+            allowed = masks.allowed_ids(matcher.mask(), compiled.vocab.width).tolist()
+            following = [token for token, piece in enumerate(tokens) if text + piece in begun]
+            assert [token for token in allowed if token < len(tokens)] == following, text
+            assert matcher.is_accepting == (text in good)
+            assert text + compiled.vocab.decode(matcher.shortest_completion()) in good
+            for token in following:
+                longer = text + tokens[token]
+                if longer not in met:
+                    met.add(longer)
+                    ahead = matcher.fork()
+                    ahead.advance(token)
+                    level.append((longer, ahead))
 
 
 @settings(max_examples=examples(200), deadline=None)

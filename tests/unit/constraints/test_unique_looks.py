@@ -37,6 +37,8 @@ STRING_OR_NULL = {"type": ["null", "string"]}
 NUMBER, ANYTHING = {"type": "number"}, dict[str, Any]()
 SIMPLE, INTEGER_OR_NULL = {"type": ["boolean", "null", "string"]}, {"type": ["integer", "null"]}
 STRING_OR_OBJECT, A_TO_AAA = {"anyOf": [STRING, {"const": {}}]}, {"type": "string", "pattern": "^a{0,3}$"}
+INTEGER_LISTS = {"type": "array", "items": INTEGER}
+ONE = {"type": "number", "minimum": 1, "maximum": 1}
 MAP_OR_NULL = {"anyOf": [MAP, {"type": "null"}]}
 LISTS = {"type": "array", "items": FEW}
 UNIQUE_LISTS, UNIQUE_LISTS_OF_SIMPLE = (
@@ -75,6 +77,9 @@ LOOKS = [
     (MAP, 0, "[{},{", "},{"),
     (MAP, 0, '[{"a":"a"},{"a":"', '" "} "}, a"'),
     (LISTS, 0, "[[1],[2,", ""),
+    (INTEGER_LISTS, 0, "[[1],[12345678", ""),
+    (INTEGER_LISTS, 0, "[[1],[123456789", "123"),
+    (ONE, 0, "[1.0", ", ,1"),
     (UNIQUE_LISTS, 0, "[[1],[2,", ""),
     (UNIQUE_LISTS, 0, "[[1],[1", ""),
     (UNIQUE_LISTS, 0, "[[1],[", "],"),
@@ -133,6 +138,7 @@ def test_a_mask_looks_at_no_token_by_itself_of_which_its_group_says_enough(
     assert isinstance(compiled, CompiledUniqueItems)
     matcher = compiled.matcher()
     for byte in text.encode():
+        before = matcher.fork()
         matcher.advance(byte)
     looked, after = list[int](), ItemsMatcher._after
 
@@ -146,6 +152,8 @@ def test_a_mask_looks_at_no_token_by_itself_of_which_its_group_says_enough(
     by_itself = [token for token in range(compiled.vocab.width) if matcher.allows(token)]
     assert masks.allowed_ids(allowed, compiled.vocab.width).tolist() == by_itself
     assert (matcher.mask() == allowed).all(), "once it is known whether the open item differs"
+    matcher.rollback(1)
+    assert (matcher.mask() == before.mask()).all(), "what is known of one position is not said of another"
 
 
 @pytest.mark.parametrize(("least", "is_little"), [(0, True), (1, True), (2, False)])

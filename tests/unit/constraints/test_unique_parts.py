@@ -45,6 +45,7 @@ def test_values_share_a_key_where_a_validator_calls_them_equal(one: Any, other: 
         ("-0", "0.0e3", True),
         ("0.1", "1e-1", True),
         ("1E+2", "100", True),
+        ("1e14", "100000000000000", True),
         ("123456789012345678", "123456789012345678.0", True),
         ("1e-30", "0.000000000000000000000000000001", True),
         ('"\\""', '"\\u0022"', True),

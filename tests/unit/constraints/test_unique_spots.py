@@ -141,6 +141,9 @@ def test_what_is_known_of_each_item_of_an_array(
     assert len(spot.items) == len(fresh)
 
 
+FEW_NAMES = {"type": "object", "minProperties": 2, "propertyNames": {"maxLength": 1}, "maxProperties": 3}
+
+
 @pytest.mark.parametrize(
     ("schema", "is_easy"),
     [
@@ -158,6 +161,8 @@ def test_what_is_known_of_each_item_of_an_array(
             {"type": "object", "minProperties": 2, "patternProperties": {"^a": INTEGER}, "additionalProperties": False},
             False,
         ),
+        ({"type": "object", "minProperties": 2, "patternProperties": {"^a": INTEGER}}, True),
+        ({"anyOf": [{"type": "object", "minProperties": 2}, FEW_NAMES]}, False),
     ],
     ids=spelled,
 )
