@@ -13,7 +13,7 @@ from espalier.constraints.compiler import Compiler
 from espalier.constraints.unique.endings import ItemEnding, OpenItems
 from espalier.constraints.unique.groups import TokenGroup, _plain_texts
 from espalier.constraints.unique.matcher import CompiledUniqueItems, ItemsMatcher, TrackedPosition
-from espalier.constraints.unique.room import ENDLESS, NUMBERS, ItemRoom, _places
+from espalier.constraints.unique.room import ENDLESS, NUMBERS, ItemRoom, _places, find_room
 from espalier.constraints.unique.string_matcher import QuoteTokens
 from espalier.constraints.unique.structure import BEFORE, Marks, RepeatedStrings, StructuralTokens
 from espalier.constraints.unique.values import added, is_among
@@ -92,6 +92,7 @@ def test_so_many_values_may_the_open_item_still_become(items: Any, text: str, ro
         ('abc"]', 0, True, False, [(0, True), (1, True), (2, True), (3, True)]),
         ('b\\"c"]', 0, True, False, [(0, True), (1, True), (3, True), (4, True)]),
         ('"b"]', 0, True, True, [(1, True), (2, True)]),
+        ('b"},{"n":1}]', 1, True, False, [(0, True), (1, True)]),
         ('","n":12}]', 1, True, False, [(0, True), (6, False)]),
         ('a":"b"}]', 1, True, False, [(4, True), (5, True)]),
         ("[1,[2]],3]", 0, False, False, [(0, False), (1, False), (4, False)]),
@@ -109,6 +110,16 @@ def test_an_item_can_become_longer_in_its_strings_and_numbers(
     rest: str, depth: int, in_string: bool, is_escaped: bool, places: list[tuple[int, bool]]
 ) -> None:
     assert [*_places(rest.encode(), depth, in_string=in_string, is_escaped=is_escaped)] == places
+
+
+def test_of_an_item_that_no_completion_is_known_of_no_room_is_known() -> None:
+    compiled, matcher = matcher_of(INTEGER, "[1", BYTES)
+    assert (
+        find_room(
+            compiled.inner.machine, lambda state: None, matcher._inner.state, depth=0, in_string=False, is_escaped=False
+        )
+        == ItemRoom()
+    )
 
 
 TOKENS = {

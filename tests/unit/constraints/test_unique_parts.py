@@ -114,6 +114,9 @@ def ends(*items: str) -> list[tuple[int, bytes, bool, bool]]:
         ("]", (0, 2), False, ends("0+"), ((1,), False)),
         ('"', (0, 1), True, ends('0+"'), ((1,), False)),
         ('"', (0, 1, 3), True, ends('0+"'), ((1, 3), False)),
+        ("}", (1, 3), False, ends("0+}c"), ((2,), False)),
+        ("}]", (1, 3), False, ends("0+}c"), ((1,), False)),
+        ("}]}]", (1, 3, 6), False, ends("0+}c", "1+}]}c"), ((2,), False)),
     ],
 )
 def test_the_items_that_some_bytes_end_and_the_one_that_is_open_then(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -14,10 +15,15 @@ from espalier.constraints.compiler import Compiler
 from espalier.constraints.matching.automaton import CompiledAutomaton
 from espalier.constraints.matching.closing import by_trying
 from espalier.constraints.unique import search
+from espalier.constraints.unique.arrays import unique_spots
 from espalier.constraints.unique.matcher import _strings
 from espalier.constraints.unique.search import CompletionSearch, GaveUp
 from espalier.constraints.unique.spots import Spot
+from espalier.constraints.unique.string_matcher import UniqueMatcher
+from espalier.constraints.unique.string_tracker import UniqueTracker
 from espalier.constraints.unique.tracker import DocumentTracker
+from espalier.errors import NotAvailable
+from espalier.schema.normal.expand import expand
 from espalier.time_limit import OutOfTime, time_limit
 from espalier.tokens import mask as masks
 from tests.laws import matcher_after
@@ -183,6 +189,10 @@ LIMITED = {
         {"type": "array", "items": {"type": "string", "pattern": "^b*$"}, "uniqueItems": True, "minItems": 3},
         ["", '["b","', '["b","","b'],
     ),
+    "strings of pairs of letters": (
+        {"type": "array", "items": {"type": "string", "pattern": "^(ab|cd)*$"}, "uniqueItems": True, "minItems": 3},
+        ["", '["', '["ab","', '["","ab","a'],
+    ),
     "strings in an object": (
         {"type": "object", "properties": {"t": STRINGS | {"minItems": 2}}, "required": ["t"]},
         ["", '{"t":["', '{"t":["","'],
@@ -269,3 +279,52 @@ def test_a_position_that_ended_needs_nothing_more() -> None:
         assert matcher.shortest_completion() == ()
         assert matcher.is_loose(3)
         assert not matcher.closing(3).any()
+
+
+ODD = ["^[а-я]+$", "^(ab|cd)*$", "^[0-9]{2}(-[0-9]{2})*$", r"^\\]*$", '^(é|")*$']
+"""Patterns of strings that one letter or sign does not make longer."""
+
+
+@pytest.mark.parametrize("pattern", ODD)
+def test_no_completion_was_known_of_strings_that_a_single_letter_does_not_make_longer(pattern: str) -> None:
+    """So that under a token limit nothing could come at all."""
+    schema = {"type": "array", "items": {"type": "string", "pattern": pattern}, "uniqueItems": True, "minItems": 3}
+    matcher: Any = BYTES.compile(JsonSchema(schema)).matcher()
+    assert isinstance(matcher, UniqueMatcher)
+    shortest = matcher.shortest_completion()
+    assert validator(schema)(json.loads(BYTES.vocab.decode(shortest)))
+    left, rng, text = len(shortest) + 3, random.Random(pattern), b""
+    while not matcher.is_finished:
+        some = masks.allowed_ids(matcher.closing(left), BYTES.vocab.width).tolist()
+        assert some, text
+        token = rng.choice(some)
+        matcher.advance(token)
+        text, left = text + BYTES.vocab.bytes_of(token), left - 1
+    assert validator(schema)(json.loads(text))
+
+
+def test_where_a_search_gives_up_no_completion_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    schema = {"type": "array", "items": {"type": "string", "pattern": ODD[0]}, "uniqueItems": True, "minItems": 3}
+    monkeypatch.setattr(search, "TRIES", 0)
+    monkeypatch.setattr(search, "TRIES_AN_ITEM", 0)
+    matcher = BYTES.compile(JsonSchema(schema)).matcher()
+    with pytest.raises(NotAvailable, match="no completion was found that repeats no item"):
+        matcher.shortest_completion()
+    assert matcher.allows(ord("["))
+
+
+def test_a_tracker_of_strings_says_the_same_as_one_of_all_items() -> None:
+    lists = {"type": "array", "items": {"type": "string"}}
+    schema = {
+        "type": "object",
+        "properties": {"a": STRINGS, "b": lists, "c": {"type": "object", "properties": {"d": STRINGS}}},
+    }
+    spots = unique_spots(expand(schema))
+    assert spots is not None
+    strings, items = UniqueTracker(spots), DocumentTracker(spots)
+    text = b'{"a": ["x", "yz"], "b": ["x", "x"], "c": {"d": ["", "x"], "e": "y"}}'
+    for end in range(len(text)):
+        point, other = strings.feed(strings.start, text[:end]), items.feed(items.start, text[:end])
+        assert strings.in_string(point) == items.in_string(other)
+        assert strings.is_idle(point) == items.is_idle(other)
+        assert strings.count(point) == items.count(other)
