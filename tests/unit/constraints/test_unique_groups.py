@@ -13,7 +13,7 @@ from espalier.constraints.compiler import Compiler
 from espalier.constraints.unique.endings import ItemEnding, OpenItems
 from espalier.constraints.unique.groups import TokenGroup, _plain_texts
 from espalier.constraints.unique.matcher import CompiledUniqueItems, ItemsMatcher, TrackedPosition
-from espalier.constraints.unique.room import ENDLESS, NUMBERS, ItemRoom, _places, find_room
+from espalier.constraints.unique.room import ENDLESS, MOST_LETTERS, NUMBERS, ItemRoom, _places, find_room
 from espalier.constraints.unique.string_matcher import QuoteTokens
 from espalier.constraints.unique.structure import BEFORE, Marks, RepeatedStrings, StructuralTokens
 from espalier.constraints.unique.values import added, is_among
@@ -65,6 +65,7 @@ STRING_OR_NUMBER = {"type": ["string", "integer"], "maxLength": 5}
         (STRING_OR_NUMBER, '["ab', ItemRoom(3)),
         (STRING_OR_NUMBER, '["ab\\', ItemRoom(2)),
         ({"type": "string", "minLength": 2, "maxLength": 20}, '["', ItemRoom(18)),
+        ({"type": "string", "maxLength": MOST_LETTERS + 9}, '["', ItemRoom(MOST_LETTERS)),
         (RECORD, "[", ItemRoom()),
         (RECORD, '[{"a":"', ItemRoom(4)),
         (RECORD, '[{"a":"abc', ItemRoom(1)),
@@ -206,6 +207,8 @@ def test_tokens_that_close_strings_are_known_by_what_stands_before_their_quotati
     def texts(ids: Any) -> set[bytes]:
         return {vocab.tokens[token] for token in ids}
 
+    heads = {data[:at] for data in vocab.tokens for at, byte in enumerate(data) if byte == ord('"')}
+    assert set(quotes.closing) == heads
     assert texts(quotes.closing[b""]) == {b'"', b'"]', b'""', b'"["a""b'}
     assert texts(quotes.closing[b"a"]) == {b'a"'}
     assert texts(quotes.closing[b"ab"]) == {b'ab", "'}

@@ -257,7 +257,9 @@ def test_a_beginning_that_leads_only_to_a_repeated_item_is_refused() -> None:
     matcher = matcher_after(made, '["ab","ac","')
     assert not matcher.allows(ord("a"))
     assert matcher.allows(ord("b"))
-    assert matcher.explain(ord("a")).reason == 'what can follow repeats an item of the array, such as "ab"'
+    told = matcher.explain(ord("a"))
+    assert told.reason == 'what can follow repeats an item of the array, such as "ab"'
+    assert (told.rule, told.offset, told.expected) == (None, 0, "another item")
 
 
 def test_the_refusal_names_the_item_and_the_place() -> None:
