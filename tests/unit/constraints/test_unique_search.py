@@ -22,6 +22,7 @@ from espalier.constraints.unique.spots import Spot
 from espalier.constraints.unique.string_matcher import UniqueMatcher
 from espalier.constraints.unique.string_tracker import UniqueTracker
 from espalier.constraints.unique.tracker import DocumentTracker
+from espalier.constraints.watching import RepeatedItem
 from espalier.errors import NotAvailable
 from espalier.schema.normal.expand import expand
 from espalier.time_limit import OutOfTime, time_limit
@@ -313,18 +314,67 @@ def test_where_a_search_gives_up_no_completion_is_known(monkeypatch: pytest.Monk
     assert matcher.allows(ord("["))
 
 
-def test_a_tracker_of_strings_says_the_same_as_one_of_all_items() -> None:
-    lists = {"type": "array", "items": {"type": "string"}}
-    schema = {
-        "type": "object",
-        "properties": {"a": STRINGS, "b": lists, "c": {"type": "object", "properties": {"d": STRINGS}}},
-    }
-    spots = unique_spots(expand(schema))
+LISTS = {"type": "array", "items": {"type": "string"}}
+IN_OTHERS = {
+    "type": "object",
+    "properties": {
+        "a": STRINGS,
+        "b": LISTS,
+        "c": {"type": "object", "properties": {"d": STRINGS}},
+        "f": {"type": "array", "prefixItems": [LISTS, STRINGS, STRINGS], "items": LISTS},
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "is_repeated"),
+    [
+        ('{"a": ["x", "yz"], "b": ["x", "x"], "c": {"d": ["", "x"], "e": "y"}, "a": ["x"]}', False),
+        ('{"f": [["x", "x"], ["x", "y"], ["y"], ["x", "x"], ["y", "y"]], "g": ["a", "a"]}', False),
+        ('{"f": [[], ["x"], ["x", "\\"", "\\""]]}', True),
+        ('{"f": [[], ["x", "y", "x"]]}', True),
+        ('{"b": ["a", "a"], "c": {"d": [], "d": ["a", "b", "a"]}}', True),
+    ],
+)
+def test_a_tracker_of_strings_says_the_same_as_one_of_all_items(text: str, is_repeated: bool) -> None:
+    spots = unique_spots(expand(IN_OTHERS))
     assert spots is not None
-    strings, items = UniqueTracker(spots), DocumentTracker(spots)
-    text = b'{"a": ["x", "yz"], "b": ["x", "x"], "c": {"d": ["", "x"], "e": "y"}}'
-    for end in range(len(text)):
-        point, other = strings.feed(strings.start, text[:end]), items.feed(items.start, text[:end])
+    strings, items, data = UniqueTracker(spots), DocumentTracker(spots), text.encode()
+    for end in range(len(data) + 1):
+        point, other = strings.feed(strings.start, data[:end]), items.feed(items.start, data[:end])
+        if isinstance(other, RepeatedItem):
+            assert is_repeated
+            assert point == other._replace(item=other.item[1:-1])
+            return
         assert strings.in_string(point) == items.in_string(other)
         assert strings.is_idle(point) == items.is_idle(other)
         assert strings.count(point) == items.count(other)
+    assert not is_repeated
+
+
+@pytest.mark.parametrize(
+    ("kind", "least", "limits"),
+    [
+        ("bytes", 0, [10, 13, 27, 31, 38, 38]),
+        ("bytes", 5, [84, 79, 94, 64, 38, 113]),
+        ("pieces", 2, [35, 31, 49, 34, 48, 69]),
+        ("pieces", 9, [159, 153, 170, 137, 48, 216]),
+    ],
+)
+def test_from_so_many_tokens_on_a_limit_is_nothing_to_strings(kind: str, least: int, limits: list[int]) -> None:
+    """Letters that make the strings of a completion differ are within it as well."""
+    made = {"bytes": BYTES, "pieces": PIECES}[kind].compile(
+        JsonSchema(STRINGS | {"minItems": least}, whitespace="compact")
+    )
+    items = '","'.join(map(str, range(40)))
+    texts = ["", "[", '["', '["a","b","', f'["{items}","', '["' + "a" * 200]
+    matchers: list[Any] = [matcher_after(made, text) for text in texts]
+    assert [next(most for most in range(1, 400) if matcher.is_loose(most)) for matcher in matchers] == limits
+
+
+def test_the_token_of_most_letters_that_ends_a_string_is_refused_where_it_repeats_one() -> None:
+    vocab = Vocab.from_tokens([*(bytes((byte,)) for byte in range(256)), b'abc"', b""], eos_ids=[257])
+    made = Compiler(vocab).compile(JsonSchema(STRINGS, whitespace="compact"))
+    for text, is_allowed in (('["abc","', False), ('["abc","a', True), ('["zabc","', True), ('["zabc","z', False)):
+        matcher = matcher_after(made, text)
+        assert masks.test(matcher.mask(), 256) == matcher.allows(256) == is_allowed
