@@ -12,7 +12,7 @@ from espalier import JsonSchema, Vocab
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.unique.endings import ItemEnding, OpenItems
 from espalier.constraints.unique.groups import TokenGroup, _plain_texts
-from espalier.constraints.unique.matcher import CompiledUniqueItems, ItemsMatcher, TrackedPosition
+from espalier.constraints.unique.matcher import CompiledUniqueItems, ItemsMatcher, TrackedPosition, _show_item
 from espalier.constraints.unique.room import ENDLESS, MOST_LETTERS, NUMBERS, ItemRoom, _places, find_room
 from espalier.constraints.unique.string_matcher import QuoteTokens
 from espalier.constraints.unique.structure import BEFORE, Marks, RepeatedStrings, StructuralTokens
@@ -390,6 +390,19 @@ def test_a_mask_without_a_token_says_that_no_completion_was_found(monkeypatch: p
     monkeypatch.setattr(ItemsMatcher, "_after", lambda *of: None)  # as where each search gives up
     with pytest.raises(LimitExceeded, match="whether some completion repeats no item"):
         matcher.mask()
+
+
+@pytest.mark.parametrize(
+    ("item", "shown"),
+    [
+        (f'"{"a" * 78}"', f'"{"a" * 78}"'),
+        (f'"{"a" * 79}"', repr('"' + "a" * 79)),
+        ("1" * 81, f'"{"1" * 80}"'),
+        ('{"a":1}', repr('{"a":1}')),
+    ],
+)
+def test_an_item_is_shown_in_a_message_up_to_eighty_bytes(item: str, shown: str) -> None:
+    assert _show_item(item.encode()) == shown
 
 
 def test_tokens_that_end_a_string_and_begin_a_repeated_null_were_compared_with_one_another() -> None:

@@ -153,6 +153,15 @@ def test_a_patient_search_goes_on_as_long_as_less_is_left(tries: list[None], mon
     assert 2 * 22 < len(tries) < search.MOST_TRIES
 
 
+def test_the_first_completion_of_a_document_is_sought_with_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "TRIES", 20)
+    monkeypatch.setattr(search, "TRIES_AN_ITEM", 0)
+    with pytest.raises(GaveUp):
+        found(search_of(FEW, minItems=12))
+    schema = {"type": "array", "items": FEW, "uniqueItems": True, "minItems": 12}
+    assert BYTES.compile(JsonSchema(schema, whitespace="compact")).matcher().allows(ord("["))
+
+
 def test_the_time_limit_of_a_request_holds_while_a_completion_is_sought() -> None:
     with pytest.raises(OutOfTime), time_limit(0.0):
         found(search_of(FEW, minItems=4))
