@@ -164,3 +164,16 @@ def test_a_token_that_ends_the_last_string_there_is_begins_no_item_after_it() ->
         matcher = _after(compiled.matcher(), f'{text}"'.encode())
         assert matcher is not None
         assert [masks.test(matcher.mask(), token) for token in (256, 257)] == [may_go_on, True]
+
+
+def test_that_an_item_differs_is_not_said_of_another_array_at_the_same_offset() -> None:
+    vocab = vocab_of(b'1}],"q":[{"a":1,"b":1},{"a":1,"b":1')
+    item = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}}
+    items = {"type": "array", "items": item | {"required": ["a", "b"]}, "uniqueItems": True}
+    schema = {"type": "object", "properties": {"p": items, "q": items}}
+    matcher = Compiler(vocab).compile(JsonSchema(schema, whitespace="compact")).matcher()
+    for token in (*b'{"p":[{"a":1,"b":1},{"a":2,"b":', 256):
+        matcher.mask()  # which finds that the second item of the first array differs
+        matcher.advance(token)
+    assert not masks.test(matcher.mask(), ord("}"))
+    assert not matcher.allows(ord("}"))
