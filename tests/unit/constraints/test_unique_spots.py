@@ -127,6 +127,13 @@ NUMBERS = tuple(str(number) for number in range(20))
             [("7", "8"), ()],
         ),
         (unique(INTEGER, contains={"minimum": 5}, allOf=[{"contains": {"const": 3}}]), [False], [("3",)]),
+        (
+            unique(
+                {"type": ["integer", "null"]}, contains={"minimum": 5}, maxContains=2, allOf=[{"contains": INTEGER}]
+            ),
+            [False],
+            [()],
+        ),
         (unique(INTEGER, contains={"const": 5}), [False], [("5",)]),
         (unique(INTEGER, contains={"const": 5}, prefixItems=[{"enum": [7, 8]}]), [False, False], [("7", "8"), ("5",)]),
         ({"anyOf": [unique(INTEGER), {"const": [1, 2]}]}, [False] * 3, [()] * 3),
