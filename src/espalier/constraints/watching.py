@@ -48,8 +48,38 @@ class OpenItem(NamedTuple):
     is_escaped: bool
 
 
-class Tracker(Protocol):
-    """Follows the texts of one constraint. Points are opaque, immutable values."""
+class ItemsTracker(Protocol):
+    """What is asked of a tracker where a completion that repeats nothing is sought. Points are opaque, immutable
+    values."""
+
+    def feed(self, point: Hashable, data: bytes) -> Hashable | RepeatedItem:
+        """The point after more text, or the first repeated item."""
+        ...
+
+    def in_string(self, point: Hashable) -> bool:
+        """Whether a JSON string is open."""
+        ...
+
+    def is_idle(self, point: Hashable) -> bool:
+        """Whether no choice of the next bytes matters to any item, up to the end of what is open."""
+        ...
+
+    def count(self, point: Hashable) -> int:
+        """How many items are remembered."""
+        ...
+
+    def is_fresh(self, point: Hashable) -> bool:
+        """Whether an item of an array with unique items is about to begin, and what is open can be completed whatever
+        the items before are."""
+        ...
+
+    def listed(self, point: Hashable) -> Sequence[bytes]:
+        """Texts that may be the item of an array with unique items that is about to begin, where they are few."""
+        ...
+
+
+class Tracker(ItemsTracker, Protocol):
+    """Follows the texts of one constraint."""
 
     @property
     def is_nested(self) -> bool:
@@ -59,20 +89,8 @@ class Tracker(Protocol):
     @property
     def start(self) -> Hashable: ...
 
-    def feed(self, point: Hashable, data: bytes) -> Hashable | RepeatedItem:
-        """The point after more text, or the first repeated item."""
-        ...
-
     def is_watching(self, point: Hashable) -> bool:
         """Whether an array with unique items is open."""
-        ...
-
-    def in_string(self, point: Hashable) -> bool:
-        """Whether a JSON string is open."""
-        ...
-
-    def is_idle(self, point: Hashable) -> bool:
-        """Whether no choice of the next bytes matters to any item, up to the end of what is open."""
         ...
 
     def open_string(self, point: Hashable) -> OpenString | None:
@@ -95,19 +113,6 @@ class Tracker(Protocol):
 
     def open_number(self, point: Hashable) -> bytes:
         """What is written of the open number of an open item; empty if none is open."""
-        ...
-
-    def count(self, point: Hashable) -> int:
-        """How many items are remembered."""
-        ...
-
-    def is_fresh(self, point: Hashable) -> bool:
-        """Whether an item of an array with unique items is about to begin, and what is open can be completed whatever
-        the items before are."""
-        ...
-
-    def listed(self, point: Hashable) -> Sequence[bytes]:
-        """Texts that may be the item of an array with unique items that is about to begin, where they are few."""
         ...
 
 

@@ -12,12 +12,13 @@ from espalier import JsonSchema, Vocab
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.unique.endings import ItemEnding, OpenItems
 from espalier.constraints.unique.groups import TokenGroup, _plain_texts
-from espalier.constraints.unique.matcher import CompiledUniqueItems, ItemsMatcher, TrackedPosition
-from espalier.constraints.unique.room import ENDLESS, NUMBERS, ItemRoom, _places
+from espalier.constraints.unique.matcher import CompiledUniqueItems, ItemsMatcher, TrackedPosition, _show_item
+from espalier.constraints.unique.room import ENDLESS, MOST_LETTERS, NUMBERS, ItemRoom, _places, find_room
 from espalier.constraints.unique.string_matcher import QuoteTokens
 from espalier.constraints.unique.structure import BEFORE, Marks, RepeatedStrings, StructuralTokens
 from espalier.constraints.unique.values import added, is_among
 from espalier.constraints.watching import RepeatedItem
+from espalier.errors import LimitExceeded
 from espalier.tokens import mask as masks
 
 BYTES = Compiler(Vocab.bytes())
@@ -64,6 +65,7 @@ STRING_OR_NUMBER = {"type": ["string", "integer"], "maxLength": 5}
         (STRING_OR_NUMBER, '["ab', ItemRoom(3)),
         (STRING_OR_NUMBER, '["ab\\', ItemRoom(2)),
         ({"type": "string", "minLength": 2, "maxLength": 20}, '["', ItemRoom(18)),
+        ({"type": "string", "maxLength": MOST_LETTERS + 9}, '["', ItemRoom(MOST_LETTERS)),
         (RECORD, "[", ItemRoom()),
         (RECORD, '[{"a":"', ItemRoom(4)),
         (RECORD, '[{"a":"abc', ItemRoom(1)),
@@ -91,6 +93,7 @@ def test_so_many_values_may_the_open_item_still_become(items: Any, text: str, ro
         ('abc"]', 0, True, False, [(0, True), (1, True), (2, True), (3, True)]),
         ('b\\"c"]', 0, True, False, [(0, True), (1, True), (3, True), (4, True)]),
         ('"b"]', 0, True, True, [(1, True), (2, True)]),
+        ('b"},{"n":1}]', 1, True, False, [(0, True), (1, True)]),
         ('","n":12}]', 1, True, False, [(0, True), (6, False)]),
         ('a":"b"}]', 1, True, False, [(4, True), (5, True)]),
         ("[1,[2]],3]", 0, False, False, [(0, False), (1, False), (4, False)]),
@@ -108,6 +111,16 @@ def test_an_item_can_become_longer_in_its_strings_and_numbers(
     rest: str, depth: int, in_string: bool, is_escaped: bool, places: list[tuple[int, bool]]
 ) -> None:
     assert [*_places(rest.encode(), depth, in_string=in_string, is_escaped=is_escaped)] == places
+
+
+def test_of_an_item_that_no_completion_is_known_of_no_room_is_known() -> None:
+    compiled, matcher = matcher_of(INTEGER, "[1", BYTES)
+    assert (
+        find_room(
+            compiled.inner.machine, lambda state: None, matcher._inner.state, depth=0, in_string=False, is_escaped=False
+        )
+        == ItemRoom()
+    )
 
 
 TOKENS = {
@@ -194,6 +207,8 @@ def test_tokens_that_close_strings_are_known_by_what_stands_before_their_quotati
     def texts(ids: Any) -> set[bytes]:
         return {vocab.tokens[token] for token in ids}
 
+    heads = {data[:at] for data in vocab.tokens for at, byte in enumerate(data) if byte == ord('"')}
+    assert set(quotes.closing) == heads
     assert texts(quotes.closing[b""]) == {b'"', b'"]', b'""', b'"["a""b'}
     assert texts(quotes.closing[b"a"]) == {b'a"'}
     assert texts(quotes.closing[b"ab"]) == {b'ab", "'}
@@ -366,6 +381,28 @@ def test_a_number_of_many_digits_is_held_with_a_completion_since_more_of_them_ma
     _, matcher = matcher_of({"type": "number"}, text, BYTES)
     position = matcher._held[-1]._replace(differs=-1)
     assert (position.way is not None) == is_held
+
+
+def test_a_mask_without_a_token_says_that_no_completion_was_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    schema = {"type": "array", "items": FEW, "uniqueItems": True, "minItems": 2}
+    matcher = BYTES.compile(JsonSchema(schema, whitespace="compact")).matcher()
+    assert matcher.mask().any()
+    monkeypatch.setattr(ItemsMatcher, "_after", lambda *of: None)  # as where each search gives up
+    with pytest.raises(LimitExceeded, match="whether some completion repeats no item"):
+        matcher.mask()
+
+
+@pytest.mark.parametrize(
+    ("item", "shown"),
+    [
+        (f'"{"a" * 78}"', f'"{"a" * 78}"'),
+        (f'"{"a" * 79}"', repr('"' + "a" * 79)),
+        ("1" * 81, f'"{"1" * 80}"'),
+        ('{"a":1}', repr('{"a":1}')),
+    ],
+)
+def test_an_item_is_shown_in_a_message_up_to_eighty_bytes(item: str, shown: str) -> None:
+    assert _show_item(item.encode()) == shown
 
 
 def test_tokens_that_end_a_string_and_begin_a_repeated_null_were_compared_with_one_another() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -15,7 +14,6 @@ import espalier
 import tests.tokenizers as tokenizers
 from espalier import AllOf, AnyOf, JsonObject, JsonSchema, Regex, Vocab
 from espalier.chat.tools import read_tools
-from espalier.constraints.base import Compiled, Matcher
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.free import Free, Region
 from espalier.constraints.json_schema.check import check_schema
@@ -224,63 +222,6 @@ def test_free_refuses_regions_whose_end_is_not_known() -> None:
         BYTES.compile(Free({"a:": JsonSchema({"anyOf": [INTS, {"type": "string"}]})}))
 
 
-# Exactly
-
-FINITE = {
-    "integers": unique({"type": "integer", "minimum": 8, "maximum": 17}, minItems=1, maxItems=2),
-    "strings": unique({"type": "string", "pattern": "^[ab]{0,3}$"}, maxItems=2),
-    "all strings": unique({"type": "string", "pattern": "^[a-c]{1,2}$|^x$"}, minItems=1, maxItems=2),
-    "objects": unique(SWITCH, minItems=2, maxItems=3),
-    "arrays": unique({"type": "array", "items": {"type": "boolean"}, "maxItems": 2}, maxItems=2),
-    "unique arrays": unique(unique({"enum": [0, 1, 2, 3, 4, 5, 6, 7, 8]}, minItems=1, maxItems=2), minItems=2,
-                            maxItems=2) | {"items": unique({"enum": list(range(9))}, maxItems=1)},
-    "halves": unique({"type": "number", "multipleOf": 0.5, "minimum": 0, "maximum": 1}, minItems=2, maxItems=2),
-    "first items": {"type": "array", "prefixItems": [{"type": "string", "pattern": "^[ab]{1,2}$"},
-                                                     {"enum": ["a", "b"]}, {"enum": ["a", "ab"]}],
-                    "items": False, "minItems": 3, "uniqueItems": True},
-    "constants": unique({"enum": [1, 2, "1", "2", [1], [2], {"a": 1}, {"a": 2}, None, True]}, minItems=1, maxItems=2),
-    "contains": unique({"type": "integer", "minimum": 1, "maximum": 12}, maxItems=2, contains={"minimum": 12}),
-    "one option unique": {"anyOf": [unique({"type": "integer", "minimum": 0, "maximum": 12}, maxItems=2),
-                                    {"const": "a"}]},
-}  # fmt: skip
-
-
-def _texts(made: Compiled, text: bytes, matcher: Matcher) -> Iterator[bytes]:
-    if matcher.is_accepting:
-        yield text
-    for byte in masks.allowed_ids(matcher.mask(), made.vocab.width).tolist():
-        if byte < 256:
-            ahead = matcher.fork()
-            ahead.advance(byte)
-            yield from _texts(made, text + bytes((byte,)), ahead)
-
-
-@pytest.mark.parametrize("name", FINITE)
-def test_every_mask_is_exactly_what_leads_to_a_valid_document(name: str) -> None:
-    spec = JsonSchema(FINITE[name], whitespace="compact")
-    made = BYTES.compile(spec)
-    assert isinstance(made, CompiledUniqueItems)
-    valid = validator(FINITE[name])
-    every = {text: valid(json.loads(text)) for text in _texts(made.inner, b"", made.inner.matcher())}
-    good = {text for text, is_good in every.items() if is_good}
-    assert good
-    assert {text for text in every if made.accepts(text)} == good
-    assert len(good) < len(every)
-    begun = {text[:end] for text in good for end in range(len(text) + 1)}
-    level = [(b"", made.matcher())]
-    while level:
-        text, matcher = level.pop()
-        allowed = masks.allowed_ids(matcher.mask(), made.vocab.width).tolist()
-        assert {text + bytes((byte,)) for byte in allowed if byte < 256} == {
-            one for byte in range(256) if (one := text + bytes((byte,))) in begun
-        }, text
-        assert matcher.is_accepting == (text in good)
-        for byte in (byte for byte in allowed if byte < 256):
-            ahead = matcher.fork()
-            ahead.advance(byte)
-            level.append((text + bytes((byte,)), ahead))
-
-
 @settings(max_examples=examples(200), deadline=None)
 @given(
     st.recursive(st.none() | st.booleans() | st.integers(-2, 2) | st.sampled_from([0.5, 1.0, -0.0, 1e2, 100])
@@ -316,7 +257,9 @@ def test_a_beginning_that_leads_only_to_a_repeated_item_is_refused() -> None:
     matcher = matcher_after(made, '["ab","ac","')
     assert not matcher.allows(ord("a"))
     assert matcher.allows(ord("b"))
-    assert matcher.explain(ord("a")).reason == 'what can follow repeats an item of the array, such as "ab"'
+    told = matcher.explain(ord("a"))
+    assert told.reason == 'what can follow repeats an item of the array, such as "ab"'
+    assert (told.rule, told.offset, told.expected) == (None, 0, "another item")
 
 
 def test_the_refusal_names_the_item_and_the_place() -> None:
@@ -368,6 +311,19 @@ def test_a_document_that_cannot_be_is_refused_when_it_is_compiled() -> None:
     first = [{"type": "string"}, *[{"enum": list(range(9))}] * 10]
     with pytest.raises(LimitExceeded, match="bounded search"):
         BYTES.compile(JsonSchema({"type": "array", "prefixItems": first, "minItems": 11, "uniqueItems": True}))
+
+
+@pytest.mark.parametrize(("least", "can_be"), [(3, True), (4, False)])
+def test_names_of_which_patterns_leave_three_were_taken_for_endless(least: int, can_be: bool) -> None:
+    """`{"x":` could come where no object with four names could follow."""
+    names = {"type": "object", "patternProperties": {"..": False, "[^ab]": False}, "minProperties": least}
+    schema = {"type": "object", "properties": {"x": names}, "additionalProperties": False}
+    matcher = matcher_after(BYTES.compile(JsonSchema(schema, whitespace="compact")), "{")
+    assert matcher.allows(ord('"')) == can_be
+    if can_be:
+        valid = validator(schema)
+        matcher = matcher_after(BYTES.compile(JsonSchema(schema, whitespace="compact")), '{"x":{"b":1,"')
+        assert valid(json.loads(b'{"x":{"b":1,"' + BYTES.vocab.decode(matcher.shortest_completion())))
 
 
 def test_an_array_may_need_many_different_lists() -> None:

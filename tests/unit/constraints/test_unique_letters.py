@@ -59,6 +59,8 @@ class Draw:
                 {"type": "string", "maxLength": draw.randint(0, 2)},
                 {"type": draw.choice(["integer", "number", "boolean"])},
                 {"type": "integer", "minimum": 0, "maximum": draw.randint(0, 20)},
+                {"type": "number", "minimum": 0, "maximum": draw.choice([0, 0.5])},
+                {"type": ["string", "null"], "maxLength": 1},
                 {
                     "enum": draw.sample(
                         ["x,", "x,1", "]", "a]", 1, 11, 1.5, True, None, "{}", 'x"y'], draw.randint(1, 6)
@@ -79,6 +81,8 @@ class Draw:
                 | {"additionalProperties": False},
                 {"type": "array", "items": self.items(depth + 1), "uniqueItems": draw.random() < 0.5, "maxItems": 2},
                 {"type": "array", "prefixItems": [self.scalar(), self.scalar()], "items": False, "minItems": 2},
+                {"anyOf": [self.scalar(), {"type": "array", "items": self.scalar(), "uniqueItems": True}]},
+                {"type": "object", "propertyNames": {"enum": ["", *"xy"]}, "minProperties": draw.randint(0, 2)},
             ]
         )
 
@@ -104,26 +108,29 @@ def _after(matcher: Matcher, text: bytes) -> Matcher | None:
 @pytest.mark.parametrize("seed", range(examples(100)))
 def test_a_token_is_allowed_where_its_letters_are_whatever_the_strings_hold(seed: int) -> None:
     draw = Draw(seed)
-    schema = {"type": "array", "items": draw.items(), "uniqueItems": True}
+    schema = {"type": "array", "items": draw.items(), "uniqueItems": True, "minItems": draw.random.choice([0, 0, 2])}
     more = draw.tokens()
     spec = JsonSchema(schema, whitespace=draw.random.choice(["compact", "flexible"]))
     vocab = vocab_of(*more)
     try:
         with time_limit(2):
-            matcher, single = Compiler(vocab).compile(spec).matcher(), BYTES.compile(spec).matcher()
+            compiled, single = Compiler(vocab).compile(spec), BYTES.compile(spec).matcher()
     except EspalierError:
         pytest.skip("it is refused, or takes long")
+    matcher, text = compiled.matcher(), b""
     for _ in range(20):
         allowed = [token for token in range(vocab.width) if matcher.allows(token)]
         assert masks.allowed_ids(matcher.mask(), vocab.width).tolist() == allowed
         assert [token for token in allowed if token < 256] == [byte for byte in range(256) if single.allows(byte)]
         for token, data in enumerate(more, 256):
             assert (_after(single.fork(), data) is not None) == (token in allowed), data
+        assert compiled.accepts(text + vocab.decode(matcher.shortest_completion()))
         likely = [token for token in allowed if token >= 256 or SINGLE[token] in b'x1y,]"}[{']
         if not (choice := likely or [token for token in allowed if token not in vocab.eos_ids]):
             return
         token = draw.random.choice(choice)
         matcher.advance(token)
+        text += vocab.bytes_of(token)
         following = _after(single, vocab.bytes_of(token))
         assert following is not None
         single = following
@@ -157,3 +164,16 @@ def test_a_token_that_ends_the_last_string_there_is_begins_no_item_after_it() ->
         matcher = _after(compiled.matcher(), f'{text}"'.encode())
         assert matcher is not None
         assert [masks.test(matcher.mask(), token) for token in (256, 257)] == [may_go_on, True]
+
+
+def test_that_an_item_differs_is_not_said_of_another_array_at_the_same_offset() -> None:
+    vocab = vocab_of(b'1}],"q":[{"a":1,"b":1},{"a":1,"b":1')
+    item = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}}
+    items = {"type": "array", "items": item | {"required": ["a", "b"]}, "uniqueItems": True}
+    schema = {"type": "object", "properties": {"p": items, "q": items}}
+    matcher = Compiler(vocab).compile(JsonSchema(schema, whitespace="compact")).matcher()
+    for token in (*b'{"p":[{"a":1,"b":1},{"a":2,"b":', 256):
+        matcher.mask()  # which finds that the second item of the first array differs
+        matcher.advance(token)
+    assert not masks.test(matcher.mask(), ord("}"))
+    assert not matcher.allows(ord("}"))

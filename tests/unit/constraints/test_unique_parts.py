@@ -45,6 +45,7 @@ def test_values_share_a_key_where_a_validator_calls_them_equal(one: Any, other: 
         ("-0", "0.0e3", True),
         ("0.1", "1e-1", True),
         ("1E+2", "100", True),
+        ("1e14", "100000000000000", True),
         ("123456789012345678", "123456789012345678.0", True),
         ("1e-30", "0.000000000000000000000000000001", True),
         ('"\\""', '"\\u0022"', True),
@@ -113,6 +114,9 @@ def ends(*items: str) -> list[tuple[int, bytes, bool, bool]]:
         ("]", (0, 2), False, ends("0+"), ((1,), False)),
         ('"', (0, 1), True, ends('0+"'), ((1,), False)),
         ('"', (0, 1, 3), True, ends('0+"'), ((1, 3), False)),
+        ("}", (1, 3), False, ends("0+}c"), ((2,), False)),
+        ("}]", (1, 3), False, ends("0+}c"), ((1,), False)),
+        ("}]}]", (1, 3, 6), False, ends("0+}c", "1+}]}c"), ((2,), False)),
     ],
 )
 def test_the_items_that_some_bytes_end_and_the_one_that_is_open_then(

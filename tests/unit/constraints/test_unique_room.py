@@ -121,6 +121,9 @@ def is_new(item: Any, earlier: list[Any]) -> bool:
     [
         ('{"a": 1, ', '{"a": 2},', True),
         ('{"a": 1', '{"a": 2},', False),  # it may go on as 12, or be 2 in another member of that name
+        ('{"a": 1, "b": 1, ', '{"a": 1, "b": 2}, {"a": 2, "b": 1},', True),
+        ('{"a": 1, "b": 1, ', '{"a": 1, "b": 2}, {"b": 1, "a": 1},', False),
+        ('{"a": 1, ', '{"a": 1}, {"b": 2}, {"a": 3},', False),
         ('{"a": 1.0, "b"', '{"a": 1, "b": 2},', False),
         ('{"z": 1, ', '{"z": 2},', False),  # an undeclared name may come again
         ("[1, ", "[2], [1],", False),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -14,10 +15,16 @@ from espalier.constraints.compiler import Compiler
 from espalier.constraints.matching.automaton import CompiledAutomaton
 from espalier.constraints.matching.closing import by_trying
 from espalier.constraints.unique import search
+from espalier.constraints.unique.arrays import unique_spots
 from espalier.constraints.unique.matcher import _strings
 from espalier.constraints.unique.search import CompletionSearch, GaveUp
 from espalier.constraints.unique.spots import Spot
+from espalier.constraints.unique.string_matcher import UniqueMatcher
+from espalier.constraints.unique.string_tracker import UniqueTracker
 from espalier.constraints.unique.tracker import DocumentTracker
+from espalier.constraints.watching import RepeatedItem
+from espalier.errors import NotAvailable
+from espalier.schema.normal.expand import expand
 from espalier.time_limit import OutOfTime, time_limit
 from espalier.tokens import mask as masks
 from tests.laws import matcher_after
@@ -146,6 +153,15 @@ def test_a_patient_search_goes_on_as_long_as_less_is_left(tries: list[None], mon
     assert 2 * 22 < len(tries) < search.MOST_TRIES
 
 
+def test_the_first_completion_of_a_document_is_sought_with_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "TRIES", 20)
+    monkeypatch.setattr(search, "TRIES_AN_ITEM", 0)
+    with pytest.raises(GaveUp):
+        found(search_of(FEW, minItems=12))
+    schema = {"type": "array", "items": FEW, "uniqueItems": True, "minItems": 12}
+    assert BYTES.compile(JsonSchema(schema, whitespace="compact")).matcher().allows(ord("["))
+
+
 def test_the_time_limit_of_a_request_holds_while_a_completion_is_sought() -> None:
     with pytest.raises(OutOfTime), time_limit(0.0):
         found(search_of(FEW, minItems=4))
@@ -182,6 +198,10 @@ LIMITED = {
     "strings with a pattern": (
         {"type": "array", "items": {"type": "string", "pattern": "^b*$"}, "uniqueItems": True, "minItems": 3},
         ["", '["b","', '["b","","b'],
+    ),
+    "strings of pairs of letters": (
+        {"type": "array", "items": {"type": "string", "pattern": "^(ab|cd)*$"}, "uniqueItems": True, "minItems": 3},
+        ["", '["', '["ab","', '["","ab","a'],
     ),
     "strings in an object": (
         {"type": "object", "properties": {"t": STRINGS | {"minItems": 2}}, "required": ["t"]},
@@ -269,3 +289,101 @@ def test_a_position_that_ended_needs_nothing_more() -> None:
         assert matcher.shortest_completion() == ()
         assert matcher.is_loose(3)
         assert not matcher.closing(3).any()
+
+
+ODD = ["^[а-я]+$", "^(ab|cd)*$", "^[0-9]{2}(-[0-9]{2})*$", r"^\\]*$", '^(é|")*$']
+"""Patterns of strings that one letter or sign does not make longer."""
+
+
+@pytest.mark.parametrize("pattern", ODD)
+def test_no_completion_was_known_of_strings_that_a_single_letter_does_not_make_longer(pattern: str) -> None:
+    """So that under a token limit nothing could come at all."""
+    schema = {"type": "array", "items": {"type": "string", "pattern": pattern}, "uniqueItems": True, "minItems": 3}
+    matcher: Any = BYTES.compile(JsonSchema(schema)).matcher()
+    assert isinstance(matcher, UniqueMatcher)
+    shortest = matcher.shortest_completion()
+    assert validator(schema)(json.loads(BYTES.vocab.decode(shortest)))
+    left, rng, text = len(shortest) + 3, random.Random(pattern), b""
+    while not matcher.is_finished:
+        some = masks.allowed_ids(matcher.closing(left), BYTES.vocab.width).tolist()
+        assert some, text
+        token = rng.choice(some)
+        matcher.advance(token)
+        text, left = text + BYTES.vocab.bytes_of(token), left - 1
+    assert validator(schema)(json.loads(text))
+
+
+def test_where_a_search_gives_up_no_completion_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    schema = {"type": "array", "items": {"type": "string", "pattern": ODD[0]}, "uniqueItems": True, "minItems": 3}
+    monkeypatch.setattr(search, "TRIES", 0)
+    monkeypatch.setattr(search, "TRIES_AN_ITEM", 0)
+    matcher = BYTES.compile(JsonSchema(schema)).matcher()
+    with pytest.raises(NotAvailable, match="no completion was found that repeats no item"):
+        matcher.shortest_completion()
+    assert matcher.allows(ord("["))
+
+
+LISTS = {"type": "array", "items": {"type": "string"}}
+IN_OTHERS = {
+    "type": "object",
+    "properties": {
+        "a": STRINGS,
+        "b": LISTS,
+        "c": {"type": "object", "properties": {"d": STRINGS}},
+        "f": {"type": "array", "prefixItems": [LISTS, STRINGS, STRINGS], "items": LISTS},
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "is_repeated"),
+    [
+        ('{"a": ["x", "yz"], "b": ["x", "x"], "c": {"d": ["", "x"], "e": "y"}, "a": ["x"]}', False),
+        ('{"f": [["x", "x"], ["x", "y"], ["y"], ["x", "x"], ["y", "y"]], "g": ["a", "a"]}', False),
+        ('{"f": [[], ["x"], ["x", "\\"", "\\""]]}', True),
+        ('{"f": [[], ["x", "y", "x"]]}', True),
+        ('{"b": ["a", "a"], "c": {"d": [], "d": ["a", "b", "a"]}}', True),
+    ],
+)
+def test_a_tracker_of_strings_says_the_same_as_one_of_all_items(text: str, is_repeated: bool) -> None:
+    spots = unique_spots(expand(IN_OTHERS))
+    assert spots is not None
+    strings, items, data = UniqueTracker(spots), DocumentTracker(spots), text.encode()
+    for end in range(len(data) + 1):
+        point, other = strings.feed(strings.start, data[:end]), items.feed(items.start, data[:end])
+        if isinstance(other, RepeatedItem):
+            assert is_repeated
+            assert point == other._replace(item=other.item[1:-1])
+            return
+        assert strings.in_string(point) == items.in_string(other)
+        assert strings.is_idle(point) == items.is_idle(other)
+        assert strings.count(point) == items.count(other)
+    assert not is_repeated
+
+
+@pytest.mark.parametrize(
+    ("kind", "least", "limits"),
+    [
+        ("bytes", 0, [10, 13, 27, 31, 38, 38]),
+        ("bytes", 5, [84, 79, 94, 64, 38, 113]),
+        ("pieces", 2, [35, 31, 49, 34, 48, 69]),
+        ("pieces", 9, [159, 153, 170, 137, 48, 216]),
+    ],
+)
+def test_from_so_many_tokens_on_a_limit_is_nothing_to_strings(kind: str, least: int, limits: list[int]) -> None:
+    """Letters that make the strings of a completion differ are within it as well."""
+    made = {"bytes": BYTES, "pieces": PIECES}[kind].compile(
+        JsonSchema(STRINGS | {"minItems": least}, whitespace="compact")
+    )
+    items = '","'.join(map(str, range(40)))
+    texts = ["", "[", '["', '["a","b","', f'["{items}","', '["' + "a" * 200]
+    matchers: list[Any] = [matcher_after(made, text) for text in texts]
+    assert [next(most for most in range(1, 400) if matcher.is_loose(most)) for matcher in matchers] == limits
+
+
+def test_the_token_of_most_letters_that_ends_a_string_is_refused_where_it_repeats_one() -> None:
+    vocab = Vocab.from_tokens([*(bytes((byte,)) for byte in range(256)), b'abc"', b""], eos_ids=[257])
+    made = Compiler(vocab).compile(JsonSchema(STRINGS, whitespace="compact"))
+    for text, is_allowed in (('["abc","', False), ('["abc","a', True), ('["zabc","', True), ('["zabc","z', False)):
+        matcher = matcher_after(made, text)
+        assert masks.test(matcher.mask(), 256) == matcher.allows(256) == is_allowed

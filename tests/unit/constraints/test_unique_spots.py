@@ -44,7 +44,10 @@ def spelled(schema: Any) -> str:
         (unique({"type": "string", "pattern": "^a", "allOf": [{"pattern": "^b"}]}), False),
         (unique({"type": ["string", "null"]}), False),
         (unique({"enum": [*"ab"]}), True),
+        (unique({"enum": [*"abcdefgh"]}), True),
         (unique({"enum": [*"abcdefghijkl"]}), False),
+        (row(INTEGER) | {"maxItems": 5}, True),
+        (row(INTEGER, INTEGER) | {"maxItems": 1}, True),
         (unique({"type": ["boolean", "null"]}), True),
         (unique(INTEGER, maxItems=1), True),
         (unique(STRING, contains={"const": "a"}), False),
@@ -118,6 +121,19 @@ NUMBERS = tuple(str(number) for number in range(20))
         (unique(INTEGER, contains={"minimum": 5}, minContains=2), [True], [()]),
         (unique(INTEGER, contains={"minimum": 5}, minContains=0, maxContains=3), [True], [()]),
         (unique(INTEGER, contains={"minimum": 5}, allOf=[{"contains": {"maximum": 3}}]), [True], [()]),
+        (
+            unique(INTEGER, contains={"minimum": 5}, minContains=2, prefixItems=[{"enum": [7, 8]}]),
+            [False, True],
+            [("7", "8"), ()],
+        ),
+        (unique(INTEGER, contains={"minimum": 5}, allOf=[{"contains": {"const": 3}}]), [False], [("3",)]),
+        (
+            unique(
+                {"type": ["integer", "null"]}, contains={"minimum": 5}, maxContains=2, allOf=[{"contains": INTEGER}]
+            ),
+            [False],
+            [()],
+        ),
         (unique(INTEGER, contains={"const": 5}), [False], [("5",)]),
         (unique(INTEGER, contains={"const": 5}, prefixItems=[{"enum": [7, 8]}]), [False, False], [("7", "8"), ("5",)]),
         ({"anyOf": [unique(INTEGER), {"const": [1, 2]}]}, [False] * 3, [()] * 3),
@@ -141,6 +157,9 @@ def test_what_is_known_of_each_item_of_an_array(
     assert len(spot.items) == len(fresh)
 
 
+FEW_NAMES = {"type": "object", "minProperties": 2, "propertyNames": {"maxLength": 1}, "maxProperties": 3}
+
+
 @pytest.mark.parametrize(
     ("schema", "is_easy"),
     [
@@ -150,6 +169,8 @@ def test_what_is_known_of_each_item_of_an_array(
         (unique(FEW, minItems=2), False),
         (unique(FEW, contains={"minimum": 5}), True),
         (unique(FEW, contains={"minimum": 5}, minContains=2), False),
+        (unique(FEW, contains={"const": 5}, prefixItems=[{"enum": [5, 6]}]), False),
+        (unique(FEW, contains={"const": 5}, allOf=[{"contains": {"const": 6}}]), False),
         (unique({"type": "string", "maxLength": 3}, minItems=2), False),
         (unique(INTEGER, prefixItems=[FEW], minItems=2), False),
         (unique(INTEGER, contains={"const": 5}, minItems=2), False),
@@ -158,6 +179,9 @@ def test_what_is_known_of_each_item_of_an_array(
             {"type": "object", "minProperties": 2, "patternProperties": {"^a": INTEGER}, "additionalProperties": False},
             False,
         ),
+        ({"type": "object", "minProperties": 2, "patternProperties": {"^a": INTEGER}}, True),
+        ({"type": "object", "minProperties": 2, "patternProperties": {"aa|[^a]": False}}, False),
+        ({"anyOf": [{"type": "object", "minProperties": 2}, FEW_NAMES]}, False),
     ],
     ids=spelled,
 )
@@ -212,6 +236,14 @@ def test_each_member_and_each_item_leads_to_the_arrays_in_it() -> None:
     assert [path for path in [*unique_places, *others] if is_unique(*path)] == unique_places
 
 
+def test_an_item_of_the_prefix_that_must_match_leads_to_the_array_in_it() -> None:
+    pairs = {"type": "array", "items": INTEGER}
+    schema = {"type": "array", "prefixItems": [pairs], "items": INTEGER, "contains": unique(True)}
+    watched = watched_items(expand(schema))
+    assert watched is not None
+    assert [watched.spots[item].unique for item in watched.spots[0].items] == [True, False]
+
+
 def test_values_that_a_schema_lists_lead_to_the_arrays_in_them() -> None:
     nested = {"anyOf": [unique(unique(INTEGER)), {"const": [[1, 2], {"a": [2]}]}]}
     watched = watched_items(expand(nested))
@@ -228,15 +260,31 @@ def test_values_that_a_schema_lists_lead_to_the_arrays_in_them() -> None:
 
 @pytest.mark.parametrize(
     ("other", "narrowed"),
-    [({"const": [1, 1]}, [""]), ({"const": [1, 2]}, []), ({"const": [[1], [1.0]]}, [""]), ({"const": 1}, [])],
+    [
+        ({"const": [1, 1]}, [""]),
+        ({"const": [1, 2]}, []),
+        ({"const": [[1], [1.0]]}, [""]),
+        ({"const": 1}, []),
+        ({"type": "array", "items": STRING, "maxItems": 1}, []),
+        ({"type": "array", "items": STRING, "maxItems": 2}, [""]),
+    ],
     ids=spelled,
 )
-def test_an_array_is_narrowed_where_a_listed_value_repeats_an_item(
+def test_an_array_is_narrowed_where_a_value_beside_it_may_repeat_an_item(
     other: Mapping[str, Any], narrowed: list[str]
 ) -> None:
-    watched = watched_items(expand({"anyOf": [{"type": "array", "uniqueItems": True}, other]}))
+    watched = watched_items(expand({"anyOf": [unique({"type": ["array", "integer"]}), other]}))
     assert watched is not None
     assert [*watched.narrowed] == narrowed
+
+
+def test_a_schema_of_more_sets_of_nodes_than_are_kept_is_not_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    shapes = expand(unique({"type": "array", "items": INTEGER}))
+    watched = watched_items(shapes)
+    assert watched is not None
+    for most, is_watched in ((len(watched.spots), True), (len(watched.spots) - 1, False)):
+        monkeypatch.setattr(arrays, "MAX_SPOTS", most)
+        assert (watched_items(shapes) is not None) == is_watched
 
 
 def test_the_time_limit_of_a_request_holds_while_arrays_are_sought(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -99,7 +99,8 @@ class _ArraySearch:
                 return None
             if inside.counted and not self._any_kind:
                 return None
-            self.is_easy = self.is_easy and all(map(_has_names, inside.objects)) if inside.counted else self.is_easy
+            if inside.counted:
+                self.is_easy = self.is_easy and all(map(self._has_names, inside.objects))
             if wanted and self._may_repeat(inside):
                 self.narrowed |= dict.fromkeys(self._shapes.pointer(node) for _, node in wanted)
             self.is_easy = self.is_easy and all(self._has_room(case) for case, _ in wanted)
@@ -302,6 +303,16 @@ class _ArraySearch:
             self._endless[case] = not book.gaps and language is not None and _goes_on(language)
         return self._endless[case]
 
+    def _has_names(self, case: Object) -> bool:
+        """Whether there are plainly more undeclared names than any text holds."""
+        endless = [
+            not group.patterns and group.names is None and self._is_endless(String(not_patterns=group.not_patterns))
+            for group in case.rest
+        ]
+        return any(endless) and all(
+            is_endless or not group.meets for is_endless, group in zip(endless, case.rest, strict=True)
+        )
+
     def _may_be_string(self, node: NodeId) -> bool:
         return any(
             isinstance(case, String)
@@ -314,14 +325,6 @@ def _counts_names(case: Object) -> bool:
     """Whether `minProperties` or a demand may need undeclared names that differ, see `ObjectRules.low`, `undone`."""
     required = sum(prop.required for prop in case.properties)
     return (bool(case.rest) and case.min_properties - required > 1) or any(undone(case))
-
-
-def _has_names(case: Object) -> bool:
-    """Whether there are plainly more undeclared names than any text holds."""
-    endless = [not group.patterns and group.names is None for group in case.rest]
-    return any(endless) and all(
-        is_endless or not group.meets for is_endless, group in zip(endless, case.rest, strict=True)
-    )
 
 
 def _is_endless_kind(case: Case) -> bool:

@@ -20,7 +20,7 @@ from espalier.automata.ends.closing import Ends
 from espalier.automata.masks.cache import AnswerCache
 from espalier.automata.masks.machine import Machine, State
 from espalier.constraints.unique.values import BLANK
-from espalier.constraints.watching import RepeatedItem, Tracker
+from espalier.constraints.watching import ItemsTracker, RepeatedItem
 from espalier.errors import LimitExceeded
 from espalier.time_limit import check as check_time
 
@@ -74,7 +74,7 @@ class _Change(NamedTuple):
 class CompletionSearch:
     """Finds completions of one automaton's texts that repeat no item. Thread-safe: what is kept is only ever added."""
 
-    def __init__(self, machine: Machine, ends: Ends, text_of: Callable[[int], bytes], tracker: Tracker) -> None:
+    def __init__(self, machine: Machine, ends: Ends, text_of: Callable[[int], bytes], tracker: ItemsTracker) -> None:
         """text_of: a token's bytes in the text."""
         self._machine = machine
         self._ends = ends

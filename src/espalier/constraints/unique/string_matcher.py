@@ -17,17 +17,13 @@ from espalier.automata.masks.cache import AnswerCache
 from espalier.automata.masks.machine import State, missing_error
 from espalier.automata.reasons.blame import Blame
 from espalier.automata.reasons.describe import quoted
+from espalier.computed import computed
 from espalier.constraints.matching.automaton import AutomatonMatcher, CompiledAutomaton
 from espalier.constraints.matching.base import CompiledWrapper, WrappingMatcher
+from espalier.constraints.unique.search import CompletionSearch, GaveUp
 from espalier.constraints.unique.spots import Spots
-from espalier.constraints.unique.string_tracker import (
-    ITEM,
-    LETTERS,
-    OUTSIDE,
-    RepeatedString,
-    StringPosition,
-    UniqueTracker,
-)
+from espalier.constraints.unique.string_tracker import ITEM, LETTERS, OUTSIDE, StringPosition, UniqueTracker
+from espalier.constraints.watching import RepeatedItem
 from espalier.errors import NotAvailable, TokenRefused
 from espalier.tokens import mask as masks
 from espalier.tokens.mask import Mask
@@ -95,6 +91,11 @@ class CompiledUniqueStrings(CompiledWrapper):
         #: Those of the tokens in `QuoteTokens.arrays`, `many` or `several` that the automaton allows in a state.
         self.several: Callable[[tuple[str, State]], list[int]] = AnswerCache(self._find_several, MOST_STATES)
 
+    @computed
+    def search(self) -> CompletionSearch:
+        """Finds completions of strings that letters alone make no longer."""
+        return CompletionSearch(self.inner.machine, self.inner.ends, self.vocab.bytes_of, self.tracker)
+
     def _find_several(self, place: tuple[str, State]) -> list[int]:
         which, state = place
         return masks.chosen(self.inner.machine.mask(state), getattr(self.quotes, which))
@@ -143,13 +144,13 @@ class UniqueMatcher(WrappingMatcher[CompiledUniqueStrings, AutomatonMatcher]):
         repeating += [token for token in compiled.several((several, self._inner.state)) if self._clash(token)]
         return repeating
 
-    def _after(self, token: int) -> StringPosition | RepeatedString:
+    def _after(self, token: int) -> StringPosition | RepeatedItem:
         """The point after a token that the automaton allows."""
         return self._compiled.tracker.feed(self._points[-1], self._compiled.vocab.bytes_of(token))
 
-    def _clash(self, token: int) -> RepeatedString | None:
+    def _clash(self, token: int) -> RepeatedItem | None:
         after = self._after(token)
-        return after if isinstance(after, RepeatedString) else None
+        return after if isinstance(after, RepeatedItem) else None
 
     def allows(self, token: int) -> bool:
         return self._inner.allows(token) and not self._clash(token)
@@ -157,7 +158,7 @@ class UniqueMatcher(WrappingMatcher[CompiledUniqueStrings, AutomatonMatcher]):
     def advance(self, token: int) -> None:
         if self._inner.allows(token):
             after = self._after(token)
-            if isinstance(after, RepeatedString):
+            if isinstance(after, RepeatedItem):
                 vocab, reason = self._compiled.vocab, _reason(after)
                 raise TokenRefused(f"token {token} ({vocab.text_of(token)!r}) is refused: {reason}")
             self._inner.advance(token)
@@ -200,8 +201,8 @@ class UniqueMatcher(WrappingMatcher[CompiledUniqueStrings, AutomatonMatcher]):
         return fixed
 
     def _fix_completion(self, completion: tuple[int, ...]) -> tuple[int, ...] | None:
-        """The automaton's completion, with letters added if it repeats a string; None if no such completion is
-        found."""
+        """The automaton's completion, with letters added if it repeats a string, or another one where no letters make
+        it right; None if none is found."""
         compiled, point = self._compiled, self._points[-1]
         data = compiled.vocab.decode(completion)
         clash = compiled.tracker.feed(point, data)
@@ -216,7 +217,12 @@ class UniqueMatcher(WrappingMatcher[CompiledUniqueStrings, AutomatonMatcher]):
             tokens = compiled.inner.trie.segment(text)
             if tokens is not None and self._completes(tokens):
                 return (*tokens, completion[-1])
-        return None
+        try:
+            way = compiled.search.find(self._inner.state, point)
+        except GaveUp:
+            return None
+        tokens = None if way is None else compiled.inner.trie.segment(way)
+        return None if tokens is None else (*tokens, completion[-1])
 
     def is_loose(self, most: int) -> bool:
         """See `closing.Closing`, as for the next two."""
@@ -277,7 +283,7 @@ class UniqueMatcher(WrappingMatcher[CompiledUniqueStrings, AutomatonMatcher]):
 
     def _repeats(self, token: int, rest: bytes) -> bool:
         data = self._compiled.vocab.bytes_of(token) + rest
-        return isinstance(self._compiled.tracker.feed(self._points[-1], data), RepeatedString)
+        return isinstance(self._compiled.tracker.feed(self._points[-1], data), RepeatedItem)
 
     def _can_fix(self, token: int, most: int) -> bool:
         ahead = self.fork()
@@ -303,6 +309,6 @@ class UniqueMatcher(WrappingMatcher[CompiledUniqueStrings, AutomatonMatcher]):
         return ahead.is_accepting
 
 
-def _reason(clash: RepeatedString) -> str:
+def _reason(clash: RepeatedItem) -> str:
     shown = clash.item.decode("utf-8", "replace")
     return f"the item {quoted(shown)} is in the array already, and its items are unique"

@@ -8,9 +8,11 @@ knows no tokens; `arrays.py` says which arrays these are. It skips from quote to
 from __future__ import annotations
 
 import re
+from collections.abc import Hashable, Sequence
 from typing import NamedTuple, TypeAlias
 
 from espalier.constraints.unique.spots import Spots
+from espalier.constraints.watching import RepeatedItem
 
 OUTSIDE, KEY, STRING, ITEM = range(4)
 """The mode of a point: outside strings, in a member's name, in another string, in an item that must be unique."""
@@ -54,15 +56,6 @@ class StringPosition(NamedTuple):
     offset: int = 0
 
 
-class RepeatedString(NamedTuple):
-    """A repeated item. item: the string as written. offset: where its closing quote is in the data. pointer: the
-    array's."""
-
-    item: bytes
-    offset: int
-    pointer: str
-
-
 class UniqueTracker:
     """Follows the texts of one schema. spots: see `arrays.py`."""
 
@@ -70,8 +63,9 @@ class UniqueTracker:
         self.spots = spots
         self.start = StringPosition()
 
-    def feed(self, point: StringPosition, data: bytes) -> StringPosition | RepeatedString:
-        """The point after more text, or the first repeated item."""
+    def feed(self, point: Hashable, data: bytes) -> StringPosition | RepeatedItem:
+        """The point after more text, or the first repeated item, as it is written between its quotation marks."""
+        assert isinstance(point, StringPosition)
         spots = self.spots
         frame, mode, value, in_value, escaped, text, rivals, offset = point
         grown = b""
@@ -121,13 +115,31 @@ class UniqueTracker:
                 assert frame is not None
                 item = joined(text, data[begin : at - 1])
                 if any(item in some for some in frame.seen):
-                    return RepeatedString(item, at - 1, spots[frame.spot].pointer)
+                    return RepeatedItem(item, at - 1, spots[frame.spot].pointer, items=_count(frame))
                 frame = frame._replace(seen=_add(frame.seen, item))
             mode, text, rivals = OUTSIDE, None, None
         if mode == ITEM and rivals:
             rivals = tuple(rival for rival in rivals if rival.startswith(grown, offset))
             offset += len(grown)
         return StringPosition(frame, mode, value, in_value, escaped, text, rivals, offset)
+
+    def in_string(self, point: Hashable) -> bool:
+        assert isinstance(point, StringPosition)
+        return point.mode != OUTSIDE
+
+    def is_idle(self, point: Hashable) -> bool:
+        assert isinstance(point, StringPosition)
+        return point.mode == STRING
+
+    def count(self, point: Hashable) -> int:
+        assert isinstance(point, StringPosition)
+        return _count(point.frame)
+
+    def is_fresh(self, point: Hashable) -> bool:
+        return False  # no search asks where to stop
+
+    def listed(self, point: Hashable) -> Sequence[bytes]:
+        return ()
 
     def settle(self, point: StringPosition) -> StringPosition:
         """The same point with its rivals filled in."""
@@ -142,7 +154,7 @@ class UniqueTracker:
         changed = bytearray()
         for byte in data:
             single = bytes((byte,))
-            while isinstance(after := self.feed(point, single), RepeatedString):
+            while isinstance(after := self.feed(point, single), RepeatedItem):
                 point = self.settle(point)
                 taken = [rival[point.offset] for rival in point.rivals or () if len(rival) > point.offset]
                 letter = min(letters, key=taken.count)  # the one that continues the fewest rivals
@@ -172,3 +184,12 @@ def _add(texts: Texts, text: bytes) -> Texts:
         new |= texts[-1]
         texts = texts[:-1]
     return (*texts, new)
+
+
+def _count(frame: StringFrame | None) -> int:
+    """The strings that are remembered in a container and those around it."""
+    count = 0
+    while frame is not None:
+        count += sum(map(len, frame.seen))
+        frame = frame.parent
+    return count
