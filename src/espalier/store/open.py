@@ -27,9 +27,7 @@ PRUNED = {"generations": (GENERATION_LOGS, generations.PREFIX), "test_runs": (te
 class Store(TraceRows, CostRows, GenerationRows, FeedbackRows, ResponseRows, TestRunRows, PresetRows, VocabRows):
     """All that the processes on one database keep. What it can do of one kind of row is said in that kind's module."""
 
-    def retention(
-        self, limits: Limits, *, traces: Limits | None = None, most_flagged: int = MOST_FLAGGED
-    ) -> Retention:
+    def retention(self, limits: Limits, *, traces: Limits | None = None, most_flagged: int = MOST_FLAGGED) -> Retention:
         """Deletes traces and generation logs over the limits; run it regularly (`retention.keep`). traces: the limits
         of traces, where they have others. most_flagged: how many flagged rows of a table stay."""
         own = {} if traces is None else {TRACES.name: traces}
