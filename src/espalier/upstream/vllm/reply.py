@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -205,8 +206,8 @@ def _at(values: Any, place: int) -> Any:
 
 
 def _logprob(value: Any) -> float:
-    """-inf for what is not told, and for a probability of 0."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value > NOTHING:
+    """-inf for what is not told or no float, and for a probability of 0."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not NOTHING < value <= sys.float_info.max:
         return -math.inf
     return float(value)
 

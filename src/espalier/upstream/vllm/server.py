@@ -140,6 +140,6 @@ def _score(entry: Any, token: int) -> ListedStep:
             key=lambda candidate: -candidate.logprob,
         )
         own = next(candidate for candidate in listed if candidate.id == token)
-    except (AttributeError, KeyError, TypeError, ValueError, StopIteration) as error:
+    except (AttributeError, KeyError, OverflowError, TypeError, ValueError, StopIteration) as error:
         raise UpstreamError(f"the log probabilities of a text cannot be read: {error!r}") from error
     return ListedStep(own, tuple(listed))

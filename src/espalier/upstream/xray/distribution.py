@@ -73,6 +73,7 @@ def entry_of(data: Any) -> ReplyEntry:
     chosen = None
     try:
         chosen, own, top = data.get("id"), data.get("logprob"), data["top_logprobs"]
+        chosen_logprob = float(own) if isinstance(own, int | float) else None
         ids = np.array([entry["id"] for entry in top], dtype=np.int64)
         listed = [entry["logprob"] for entry in top]
         # JSON has no infinities: the server writes null.
@@ -85,7 +86,7 @@ def entry_of(data: Any) -> ReplyEntry:
         ids,
         logprobs,
         chosen if isinstance(chosen, int) else None,
-        float(own) if isinstance(own, int | float) else None,
+        chosen_logprob,
         sent=_read_bytes(data.get("bytes")),
     )
 

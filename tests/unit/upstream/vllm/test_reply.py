@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from espalier.upstream.vllm.reply import ListedOutput, stripped
+from espalier.upstream.vllm.reply import ListedOutput, _logprob, stripped
 from espalier.upstream.vllm.request import read_request, rewritten
 from espalier.upstream.xray.wire.request import UntracedRequest
 
@@ -134,3 +134,13 @@ def test_a_request_that_cannot_be_traced_says_why(more: dict[str, Any], why: str
 )
 def test_each_kind_of_constraint_is_traced(more: dict[str, Any]) -> None:
     assert asked(**({"structured_outputs": None} | more)).is_ours == ("vllm_xargs" in more)
+
+
+@pytest.mark.parametrize("value", [10**400, -(10**400), math.inf, math.nan, None, "x", True, -9999.0])
+def test_a_log_probability_that_is_none_is_minus_infinity_and_no_error_of_python(value: Any) -> None:
+    assert _logprob(value) == -math.inf
+
+
+@pytest.mark.parametrize("value", [-0.5, 0, -3])
+def test_a_log_probability_is_a_float(value: Any) -> None:
+    assert _logprob(value) == value

@@ -142,7 +142,15 @@ def test_an_entry_is_read_with_what_it_names() -> None:
 
 
 @pytest.mark.parametrize(
-    "data", [None, {}, {"top_logprobs": 3}, {"top_logprobs": [{}]}, {"id": 7, "top_logprobs": [1]}]
+    "data",
+    [
+        None,
+        {},
+        {"top_logprobs": 3},
+        {"top_logprobs": [{}]},
+        {"id": 7, "top_logprobs": [1]},
+        {"id": 7, "logprob": 10**400, "top_logprobs": []},  # more than a float holds
+    ],
 )
 def test_an_entry_that_cannot_be_read_says_so_when_it_is_used(data: Any) -> None:
     read = entry_of(data)
