@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from espalier.errors import UpstreamError
 from espalier.upstream.vllm.reply import ListedOutput, _logprob, stripped
 from espalier.upstream.vllm.request import read_request, rewritten
+from espalier.upstream.vllm.server import _score
 from espalier.upstream.xray.wire.request import UntracedRequest
 
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
@@ -144,3 +146,9 @@ def test_a_log_probability_that_is_none_is_minus_infinity_and_no_error_of_python
 @pytest.mark.parametrize("value", [-0.5, 0, -3])
 def test_a_log_probability_is_a_float(value: Any) -> None:
     assert _logprob(value) == value
+
+
+@pytest.mark.parametrize("logprob", [10**400, None, "x", {}])
+def test_a_score_that_is_no_number_is_an_error_of_ours(logprob: Any) -> None:
+    with pytest.raises(UpstreamError, match="cannot be read"):
+        _score({"5": {"logprob": logprob}}, 5)
