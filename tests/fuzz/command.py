@@ -1,7 +1,8 @@
 """`python -m benchmarks.fuzz KIND --seconds N --seed S`: look for texts on which matcher and oracle disagree.
 
-Exit 1 if there is one. `--case N` runs one case again, by the number that a finding names. `parsers --coverage` lets
-atheris look for inputs that reach new code.
+Exit 1 if there is one. `--case N` runs one case again, by the number that a finding names. The kind `parsers` tries
+every parser in a process of its own, and its findings are files; with `--coverage` atheris looks for inputs that reach
+new code.
 """
 
 from __future__ import annotations
@@ -27,7 +28,6 @@ KINDS = {
     "merge": "tests.fuzz.merge.run:MergeFuzzer",
     "batches": "tests.fuzz.batches.run:BatchFuzzer",
     "edges": "tests.fuzz.edges.run:EdgeFuzzer",
-    "parsers": "tests.fuzz.parsers.run:ParserFuzzer",
 }
 SHOWN = 50
 
@@ -40,7 +40,7 @@ def fuzzer(kind: str) -> Fuzzer:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.fuzz", description=__doc__)
-    parser.add_argument("kind", choices=KINDS)
+    parser.add_argument("kind", choices=[*KINDS, "parsers"])
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--cpu", action="store_true", help="count seconds of CPU time, not of the clock")
     parser.add_argument("--seed", type=int, default=1)
@@ -49,19 +49,18 @@ def main(arguments: list[str] | None = None) -> int:
         "--coverage", action="store_true", help="of parsers: guided by atheris, which must be installed"
     )
     parser.add_argument(
-        "--unguided", action="store_true", help="with --coverage: change what its runs have found, and look at no code"
-    )
-    parser.add_argument(
-        "--inputs", type=int, default=0, help="with --coverage: go on with each parser only to so many in all its runs"
+        "--inputs", type=int, default=0, help="of parsers: go on with each only to so many in all its runs"
     )
     options = parser.parse_args(arguments)
     kind, seconds, seed = options.kind, options.seconds, options.seed
-    if options.coverage:
-        if kind != "parsers":
-            parser.error("--coverage is for parsers")
-        from tests.fuzz.parsers.coverage import fuzz_by_coverage
+    if kind == "parsers":
+        if options.case is not None:
+            parser.error("what a parser did not read is a file in out/fuzz/findings, and no case")
+        from tests.fuzz.parsers.processes import fuzz_parsers
 
-        return fuzz_by_coverage(seconds, seed, options.inputs, is_guided=not options.unguided)
+        return fuzz_parsers(seconds, seed, options.inputs, is_guided=options.coverage)
+    if options.coverage or options.inputs:
+        parser.error("--coverage and --inputs are for parsers")
     if options.case is not None:
         totals = Totals()
         try_case(fuzzer(kind), options.case, totals)

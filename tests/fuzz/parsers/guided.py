@@ -17,11 +17,8 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
-from contextlib import nullcontext
 from pathlib import Path
 from random import Random
-
-import atheris
 
 from tests.fuzz.files.changes import damaged
 from tests.fuzz.files.child import ROOM
@@ -36,6 +33,8 @@ INNER = ("espalier.time_limit", "espalier.grammar.ranges", "espalier.grammar.ast
 
 def change(data: bytes, most: int, seed: int) -> bytes:
     """The mutator of libFuzzer: its own, or that of damaged files."""
+    import atheris
+
     random = Random(seed)
     if random.random() < STRUCTURED and data:
         return damaged(data, random, most)
@@ -71,38 +70,51 @@ def read_changes(name: str, try_input: Callable[[bytes], None], runs: int, secon
     sys.stdout.write(f"Done {done} runs in {time.monotonic() - start:.0f} second(s)\n")
 
 
-def main() -> None:
-    name, folder, *options = sys.argv[1:]
-    warnings.simplefilter("ignore")
-    logging.disable(logging.CRITICAL)
-    is_guided = options[0] != "--unguided"
-    seen = atheris.instrument_imports(include=["espalier"], exclude=unseen_modules()) if is_guided else nullcontext()
-    with seen:
-        from tests.fuzz.parsers.law import judge
-        from tests.fuzz.parsers.run import reader_of
+def keeper(name: str, folder: Path) -> Callable[[bytes], None]:
+    """Reads an input, and writes what breaks the law to the folder, once for each cause."""
+    from tests.fuzz.parsers.law import judge
+    from tests.fuzz.parsers.run import reader_of
 
-        read = reader_of(name)
+    read = reader_of(name)
     causes: set[str] = set()
     slowest, grown = 0.0, 0
-    pages = int(Path("/proc/self/statm").read_text("ascii").split()[0])
-    hard = resource.getrlimit(resource.RLIMIT_AS)[1]
-    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + 2 * ROOM, hard))
 
     def try_input(data: bytes) -> None:
         nonlocal slowest, grown
         verdict = judge(read, data)
         if verdict.seconds > slowest or verdict.grown:
             slowest, grown = max(slowest, verdict.seconds), grown + verdict.grown
-            Path(folder, f"{name}.costs").write_text(json.dumps({"slowest": slowest, "grown": grown}))
+            (folder / f"{name}.costs").write_text(json.dumps({"slowest": slowest, "grown": grown}))
         if verdict.fault and verdict.cause not in causes:
             causes.add(verdict.cause)
-            path = Path(folder, f"{name}-{hashlib.sha256(data).hexdigest()[:12]}")
+            path = folder / f"{name}-{hashlib.sha256(data).hexdigest()[:12]}"
             path.write_bytes(data)
             path.with_suffix(".fault").write_text(json.dumps({"fault": verdict.fault, "cause": verdict.cause}))
 
-    if not is_guided:
+    return try_input
+
+
+def limit_memory() -> None:
+    """Of this process, as far as the law goes and once more."""
+    pages = int(Path("/proc/self/statm").read_text("ascii").split()[0])
+    hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + 2 * ROOM, hard))
+
+
+def main() -> None:
+    name, folder, *options = sys.argv[1:]
+    warnings.simplefilter("ignore")
+    logging.disable(logging.CRITICAL)
+    if options[0] == "--unguided":
+        try_input = keeper(name, Path(folder))
+        limit_memory()
         read_changes(name, try_input, *map(int, options[1:]))
         return
+    import atheris
+
+    with atheris.instrument_imports(include=["espalier"], exclude=unseen_modules()):
+        try_input = keeper(name, Path(folder))
+    limit_memory()
     atheris.Setup([name, *options, f"-artifact_prefix={folder}/{name}-"], try_input, custom_mutator=change)
     atheris.Fuzz()
 

@@ -11,7 +11,6 @@ from tests.fuzz.files.changes import damaged
 from tests.fuzz.parsers.law import Read, Verdict, judge
 from tests.fuzz.parsers.table import PARSERS
 from tests.fuzz.parsers.target import corpus_of
-from tests.fuzz.session import Finding, Totals
 
 
 def named_parsers() -> tuple[str, ...]:
@@ -44,19 +43,3 @@ def try_inputs(name: str, seed: int, count: int) -> Iterator[tuple[bytes, Verdic
     for number in range(count):
         data = draw_input(name, Random(f"{name} {seed} {number}"))
         yield data, judge(read, data)
-
-
-class ParserFuzzer:
-    """Tries one input of one parser for each case."""
-
-    def __init__(self) -> None:
-        self._names = named_parsers()
-
-    def one(self, seed: int, totals: Totals) -> None:
-        random = Random(seed)
-        name = random.choice(self._names)
-        data = draw_input(name, random)
-        verdict = judge(reader_of(name), data)
-        totals.counts[f"{name}: {verdict.outcome}"] += 1
-        if verdict.fault:
-            totals.findings.append(Finding(seed=seed, fault=verdict.fault, spec=name, text=repr(data[:200])))

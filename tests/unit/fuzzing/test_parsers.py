@@ -18,12 +18,12 @@ from tests.examples import examples
 from tests.fuzz.command import main
 from tests.fuzz.files.changes import damaged
 from tests.fuzz.parsers import law
+from tests.fuzz.parsers.guided import keeper, read_changes
 from tests.fuzz.parsers.law import judge
 from tests.fuzz.parsers.lies import lies
-from tests.fuzz.parsers.run import ParserFuzzer, reader_of, try_inputs
+from tests.fuzz.parsers.run import reader_of, try_inputs
 from tests.fuzz.parsers.table import PARSERS
 from tests.fuzz.parsers.target import CORPUS, corpus_of
-from tests.fuzz.session import Totals, try_case
 
 pytest.importorskip("fastapi")
 pytest.importorskip("sqlalchemy")
@@ -113,14 +113,14 @@ def test_what_a_parser_must_not_do_breaks_the_law(monkeypatch: pytest.MonkeyPatc
     assert "takes 2 MiB" in judge(len, b"").fault
 
 
-def test_a_case_that_breaks_the_law_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FUZZ_PARSERS", "words")
+def test_what_breaks_the_law_is_kept_once_for_each_cause(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    reader_of("words")
     monkeypatch.setattr("espalier.lexicon.files.parse_words", lambda *_: {}["planted"])
-    totals = Totals()
-    for seed in range(20):
-        try_case(ParserFuzzer(), seed, totals)
-    assert {finding.spec for finding in totals.findings} == {"words"}
-    assert "KeyError" in totals.findings[0].fault
+    monkeypatch.setattr("tests.fuzz.parsers.guided.GROWN", CORPUS)
+    read_changes("words", keeper("words", tmp_path), runs=20, seconds=60, seed=1)
+    (fault,) = tmp_path.glob("*.fault")
+    assert "KeyError" in json.loads(fault.read_text())["fault"]
+    assert fault.with_suffix("").exists()
 
 
 def test_coverage_is_for_parsers_and_says_what_is_missing(
@@ -129,7 +129,10 @@ def test_coverage_is_for_parsers_and_says_what_is_missing(
     with pytest.raises(SystemExit):
         main(["regex", "--coverage"])
     assert "for parsers" in capsys.readouterr().err
-    monkeypatch.setattr("tests.fuzz.parsers.coverage.find_spec", lambda _: None)
+    with pytest.raises(SystemExit):
+        main(["parsers", "--case", "1"])
+    assert "out/fuzz/findings" in capsys.readouterr().err
+    monkeypatch.setattr("tests.fuzz.parsers.processes.find_spec", lambda _: None)
     assert main(["parsers", "--coverage"]) == 2
     assert "pip install atheris" in capsys.readouterr().out
 
@@ -158,14 +161,12 @@ def test_json_that_is_changed_stays_json_where_it_may_not_be_long() -> None:
     assert whole > 100
 
 
-@pytest.mark.slow
-def test_atheris_reaches_new_code_and_keeps_what_broke_the_law(tmp_path: Path) -> None:
-    pytest.importorskip("atheris", reason="atheris is not installed")
+def fuzz_words(folder: Path, *options: str) -> str:
+    """What a run of one parser prints, in a folder of its own."""
     root = str(Path(__file__).parents[3])
-    run = "import sys\nfrom tests.fuzz.parsers import coverage\nsys.exit(coverage.fuzz_by_coverage(20, 1))"
     done = subprocess.run(
-        [sys.executable, "-c", run],
-        cwd=tmp_path,
+        [sys.executable, "-m", "benchmarks.fuzz", "parsers", "--seconds", "20", *options],
+        cwd=folder,
         env={"FUZZ_PARSERS": "shorthand", "PYTHONPATH": f"{root}:{root}/src", "PATH": "/usr/bin:/bin"},
         capture_output=True,
         text=True,
@@ -174,4 +175,15 @@ def test_atheris_reaches_new_code_and_keeps_what_broke_the_law(tmp_path: Path) -
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "0 wrong" in done.stdout
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_atheris_reaches_new_code_and_keeps_it_for_runs_that_change_it(tmp_path: Path) -> None:
+    pytest.importorskip("atheris", reason="atheris is not installed")
+    fuzz_words(tmp_path, "--coverage")
     assert list((tmp_path / "out/fuzz/corpus/shorthand").iterdir())
+    known = json.loads((tmp_path / "out/fuzz/totals.json").read_text())["shorthand"]["inputs"]
+    fuzz_words(tmp_path, "--inputs", str(known + 100))
+    total = json.loads((tmp_path / "out/fuzz/totals.json").read_text())["shorthand"]
+    assert (total["inputs"], total["unguided"]) == (known + 100, 100)

@@ -1,4 +1,4 @@
-"""Runs every parser under atheris for its share of the time, and prints inputs, new code reached, costs and findings.
+"""Runs every parser for its share of the time, and prints inputs, new code reached, costs and findings.
 
 Inputs that reached new code lie in `out/fuzz/corpus/NAME/`, from where the next run goes on; findings in
 `out/fuzz/findings/`. Each parser has a process of its own (`guided.py`), which is started again where an input ends it.
@@ -50,11 +50,11 @@ class ParserRun:
     findings: list[str] = field(default_factory=list)
 
 
-def fuzz_by_coverage(seconds: float, seed: int, inputs: int = 0, *, is_guided: bool = True) -> int:
+def fuzz_parsers(seconds: float, seed: int, inputs: int = 0, *, is_guided: bool) -> int:
     """Runs each parser for its share of the seconds, or until it has read so many inputs in all its runs; time that one
-    leaves goes to those that follow. is_guided: false for changes of what earlier runs have found. Returns 1 if there
-    is a finding, 2 without atheris."""
-    if find_spec("atheris") is None:
+    leaves goes to those that follow. is_guided: by coverage, rather than changes of what earlier runs have found.
+    Returns 1 if there is a finding, 2 without atheris."""
+    if is_guided and find_spec("atheris") is None:
         print("atheris is not installed: python -m pip install atheris, or leave --coverage out")
         return 2
     names = named_parsers()
@@ -100,7 +100,7 @@ def _count(name: str, run: ParserRun, *, is_guided: bool) -> dict[str, float]:
     return total
 
 
-def fuzz_parser(name: str, seconds: float, seed: int, inputs: int = 0, *, is_guided: bool = True) -> ParserRun:
+def fuzz_parser(name: str, seconds: float, seed: int, inputs: int = 0, *, is_guided: bool) -> ParserRun:
     """Runs one parser until its time or its number of inputs is up, in one process after another."""
     corpus, findings = GROWN / name, OUT / "findings"
     corpus.mkdir(parents=True, exist_ok=True)
