@@ -113,10 +113,12 @@ def run(
     clients: int = 4,
     every: float = 5.0,
     seed: int = 0,
+    least: int = 0,
     engines: Sequence[str] = ("transformers", "llama.cpp"),
     after_sample: Callable[[list[Soak]], None] = lambda soaks: None,
 ) -> list[Soak]:
-    """rate: tasks a second of each server. every: seconds between samples."""
+    """rate: tasks a second of each server. every: seconds between samples. least: tasks of each server, however long
+    they take."""
     over = threading.Event()
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         soaks = []
@@ -134,7 +136,7 @@ def run(
         try:
             for thread in threads:
                 thread.start()
-            while (second := time.monotonic() - began) < seconds:
+            while (second := time.monotonic() - began) < seconds or any(soak.tasks.total() < least for soak in soaks):
                 for soak in soaks:
                     if (code := soak.server.process.poll()) is not None:
                         raise RuntimeError(f"{soak.engine} ended with {code}:\n{soak.server.text[-3000:]}")

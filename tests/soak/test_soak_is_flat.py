@@ -61,8 +61,8 @@ def test_a_soak_has_every_kind_and_strategy() -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="memory and files are read from /proc")
 def test_a_short_soak_gets_what_it_should() -> None:
     """What is flat is not judged of so short a run, but that every task gets what it should and all is sampled."""
-    soaks = run(seconds=12, rate=4, every=1, engines=("transformers",))
+    soaks = run(seconds=8, rate=4, every=1, least=12, engines=("transformers",))
     assert [soak.errors for soak in soaks] == [{}], table(soaks, warm_up=0)
-    assert soaks[0].tasks.total() > 5
+    assert soaks[0].tasks.total() >= 12
     assert all(flat.last > 0 for flat in soaks[0].flatness(0)), table(soaks, warm_up=0)
     assert isinstance(is_sound(soaks, warm_up=0), bool)
