@@ -54,8 +54,8 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     kind, seconds, seed = options.kind, options.seconds, options.seed
     if kind == "parsers":
-        if options.case is not None:
-            parser.error("what a parser did not read is a file in out/fuzz/findings, and no case")
+        if options.case is not None or options.cpu:
+            parser.error("--case and --cpu are not for parsers: what one did not read is a file in out/fuzz/findings")
         from tests.fuzz.parsers.processes import fuzz_parsers
 
         return fuzz_parsers(seconds, seed, options.inputs, is_guided=options.coverage)

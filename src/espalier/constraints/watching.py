@@ -49,7 +49,7 @@ class OpenItem(NamedTuple):
 
 
 class ItemsTracker(Protocol):
-    """What is asked of a tracker where a completion that repeats nothing is sought. Points are opaque, immutable
+    """Follows texts as far as a search for completions that repeat nothing asks. Points are opaque, immutable
     values."""
 
     def feed(self, point: Hashable, data: bytes) -> Hashable | RepeatedItem:

@@ -1,4 +1,4 @@
-"""The process of one parser under atheris: `python -m tests.fuzz.parsers.guided NAME FOLDER [option of libFuzzer …]`.
+"""The process of one parser, under atheris: `python -m tests.fuzz.parsers.guided NAME FOLDER [option of libFuzzer …]`.
 With `--unguided RUNS SECONDS SEED` instead of options, inputs that once reached new code are changed at random, and
 nobody looks at what the changes reach: two to four times as many in the same time.
 
@@ -56,14 +56,15 @@ def unseen_modules() -> list[str]:
 
 def read_changes(name: str, try_input: Callable[[bytes], None], runs: int, seconds: int, seed: int) -> None:
     """Changes of the parser's inputs, up to so many or for so long. Prints what libFuzzer would of its end."""
+    from tests.fuzz.parsers.run import draw_input
     from tests.fuzz.parsers.table import PARSERS
 
     random, most = Random(seed), PARSERS[name].longest
     inputs = [path.read_bytes() for folder in (CORPUS, GROWN) for path in sorted((folder / name).iterdir())]
     start, done = time.monotonic(), 0
     while done < runs and time.monotonic() < start + seconds:
-        data = random.choice(inputs)
-        for _ in range(random.choice((1, 1, 2, 4))):
+        data = draw_input(name, random, inputs)
+        for _ in range(random.choice((0, 0, 1, 3))):
             data = damaged(data, random, most)
         try_input(data)
         done += 1
@@ -95,7 +96,7 @@ def keeper(name: str, folder: Path) -> Callable[[bytes], None]:
 
 
 def limit_memory() -> None:
-    """Of this process, as far as the law goes and once more."""
+    """Lets this process grow by twice what the law allows for one input."""
     pages = int(Path("/proc/self/statm").read_text("ascii").split()[0])
     hard = resource.getrlimit(resource.RLIMIT_AS)[1]
     resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + 2 * ROOM, hard))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from random import Random
 
@@ -28,12 +28,11 @@ def reader_of(name: str) -> Read:
     return read
 
 
-def draw_input(name: str, random: Random) -> bytes:
-    """A changed input of the corpus, or two of them one after another."""
-    corpus = corpus_of(name)
-    data = random.choice(corpus)
+def draw_input(name: str, random: Random, inputs: Sequence[bytes]) -> bytes:
+    """A change of one of the parser's inputs, or of two of them one after another."""
+    data = random.choice(inputs)
     if random.random() < 0.1:
-        data = data[: random.randrange(len(data) + 1)] + random.choice(corpus)
+        data = data[: random.randrange(len(data) + 1)] + random.choice(inputs)
     return damaged(data, random, PARSERS[name].longest)
 
 
@@ -41,5 +40,5 @@ def try_inputs(name: str, seed: int, count: int) -> Iterator[tuple[bytes, Verdic
     """So many inputs of a parser, and what became of each."""
     read = reader_of(name)
     for number in range(count):
-        data = draw_input(name, Random(f"{name} {seed} {number}"))
+        data = draw_input(name, Random(f"{name} {seed} {number}"), corpus_of(name))
         yield data, judge(read, data)

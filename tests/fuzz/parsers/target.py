@@ -20,7 +20,7 @@ IN_MEMORY = Path("/dev/shm")
 COMPILE_SECONDS = 0.25
 """CPU time for compiling one input: enough for nearly all, and a limit that is kept is one that could be any."""
 HASTE = 16
-"""Of so many inputs one may take COMPILE_SECONDS, and the others a sixteenth of them: enough for nine tenths of all,
+"""One input of so many may take COMPILE_SECONDS, and the others a sixteenth of them: enough for nine tenths of all,
 where the last tenth took three quarters of the time."""
 
 

@@ -161,7 +161,7 @@ def test_json_that_is_changed_stays_json_where_it_may_not_be_long() -> None:
     assert whole > 100
 
 
-def fuzz_words(folder: Path, *options: str) -> str:
+def fuzz_shorthand(folder: Path, *options: str) -> str:
     """What a run of one parser prints, in a folder of its own."""
     root = str(Path(__file__).parents[3])
     done = subprocess.run(
@@ -181,9 +181,9 @@ def fuzz_words(folder: Path, *options: str) -> str:
 @pytest.mark.slow
 def test_atheris_reaches_new_code_and_keeps_it_for_runs_that_change_it(tmp_path: Path) -> None:
     pytest.importorskip("atheris", reason="atheris is not installed")
-    fuzz_words(tmp_path, "--coverage")
+    fuzz_shorthand(tmp_path, "--coverage")
     assert list((tmp_path / "out/fuzz/corpus/shorthand").iterdir())
     known = json.loads((tmp_path / "out/fuzz/totals.json").read_text())["shorthand"]["inputs"]
-    fuzz_words(tmp_path, "--inputs", str(known + 100))
+    fuzz_shorthand(tmp_path, "--inputs", str(known + 100))
     total = json.loads((tmp_path / "out/fuzz/totals.json").read_text())["shorthand"]
     assert (total["inputs"], total["unguided"]) == (known + 100, 100)

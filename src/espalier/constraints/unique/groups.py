@@ -289,8 +289,9 @@ class TokenGroups:
         """Whether a number, true, false or null is open after the tokens which can end in one way alone, as
         `settled`."""
         ends = group.settled or ()
-        is_text = any(end.is_container or end.text.startswith(b'"') for end in ends)
-        return len(ends) == 1 and not is_text and self._forced(group.state)
+        if len(ends) != 1 or ends[0].is_container or ends[0].text.startswith(b'"'):
+            return False
+        return self._forced(group.state)
 
     def _ends_one_way(self, state: State | None) -> bool:
         rest = None if state is None else self._plainest(state)

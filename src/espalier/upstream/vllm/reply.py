@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 import re
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from espalier.trace.foreign.responses import finite
 from espalier.upstream.vllm.request import VllmRequest
 from espalier.upstream.xray.wire.spans import JsonMember, Value, decoded, edited, parsed
 
@@ -207,9 +207,8 @@ def _at(values: Any, place: int) -> Any:
 
 def _logprob(value: Any) -> float:
     """-inf for what is not told or no float, and for a probability of 0."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not NOTHING < value <= sys.float_info.max:
-        return -math.inf
-    return float(value)
+    number = finite(value)
+    return number if number is not None and number > NOTHING else -math.inf
 
 
 def _ids(value: Any) -> list[int]:

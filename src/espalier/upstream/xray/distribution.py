@@ -83,11 +83,7 @@ def entry_of(data: Any) -> ReplyEntry:
         none = np.zeros(0, dtype=np.int64)
         return ReplyEntry(none, none.astype(np.float32), chosen if isinstance(chosen, int) else None, None, repr(error))
     return ReplyEntry(
-        ids,
-        logprobs,
-        chosen if isinstance(chosen, int) else None,
-        chosen_logprob,
-        sent=_read_bytes(data.get("bytes")),
+        ids, logprobs, chosen if isinstance(chosen, int) else None, chosen_logprob, sent=_read_bytes(data.get("bytes"))
     )
 
 
