@@ -387,3 +387,14 @@ def test_the_token_of_most_letters_that_ends_a_string_is_refused_where_it_repeat
     for text, is_allowed in (('["abc","', False), ('["abc","a', True), ('["zabc","', True), ('["zabc","z', False)):
         matcher = matcher_after(made, text)
         assert masks.test(matcher.mask(), 256) == matcher.allows(256) == is_allowed
+
+
+def test_another_byte_is_tried_where_the_first_repeats_what_is_fixed_after_it() -> None:
+    def names(last: str) -> dict[str, Any]:
+        first = [{"const": "a"}, {"type": "string", "pattern": "^[abc]$"}]
+        return {"type": "array", "prefixItems": [*first, {"const": last}], "items": False, "uniqueItems": True}
+
+    for last, left in (("b", b"c"), ("c", b"b")):
+        compiled = BYTES.compile(JsonSchema(names(last) | {"minItems": 3}, whitespace="compact"))
+        completion = b"".join(map(compiled.vocab.bytes_of, compiled.matcher().shortest_completion()))
+        assert completion == b'["a","%s","%s"]' % (left, last.encode())
