@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from functools import cache
 
 import numpy as np
@@ -10,11 +11,13 @@ import pytest
 
 import tests.tokenizers as tokenizers
 from espalier.automata.languages.dfa import Dfa, intersect
+from espalier.automata.reasons.explain import PlainExplainer
 from espalier.constraints.base import Compiled, Matcher
 from espalier.constraints.matching.automaton import CompiledAutomaton, compile_dfa, compile_grammar
 from espalier.constraints.spec import Choice, Gbnf
 from espalier.errors import TokenRefused, VocabError
 from espalier.grammar.parser import parse
+from espalier.time_limit import check, time_limit
 from espalier.tokens import mask as masks
 from espalier.tokens.trie import TokenTrie, build_trie
 from espalier.tokens.vocab import Vocab
@@ -302,3 +305,22 @@ def test_a_place_answers_later_as_the_matcher_did_there():
     later = [(place.explain(refused), place.rule_of(taken)) for place, refused, taken in reversed(places)]
     assert later[::-1] == answers
     assert len({rule for _, rule in answers}) > 1
+
+
+def test_what_names_the_rules_waits_for_its_turn_while_it_is_made_and_is_made_once() -> None:
+    made: list[str] = []
+    automaton = compiled(JSON)
+
+    def explain() -> PlainExplainer:
+        clock = time.monotonic() + 0.1
+        while time.monotonic() < clock:
+            check()
+        made.append("explainer")
+        return PlainExplainer(automaton.machine)
+
+    automaton.explain_with(explain)
+    turns: list[bool] = []
+    with time_limit(60, pace=lambda: turns.append(bool(made))):
+        assert automaton.explainer is automaton.explainer
+    assert False in turns, "no turn was taken before it was made"
+    assert made == ["explainer"]

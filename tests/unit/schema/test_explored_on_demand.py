@@ -22,6 +22,8 @@ from espalier.constraints.json_schema.lowered import LoweredSchema
 from espalier.constraints.spec import JsonSchema
 from espalier.errors import Cancelled, EspalierError, LimitExceeded
 from espalier.grammar.json_mode import JsonWhitespace
+from espalier.schema.lazy.leaves import LeafCase
+from espalier.schema.lazy.leaves import converted as convert_leaf
 from espalier.schema.lazy.rules import SchemaRules
 from espalier.schema.lowering.convert import convert
 from espalier.schema.lowering.layout import layout
@@ -436,3 +438,18 @@ def test_counted_repetitions_have_the_masks_of_their_positions(
             assert after is not None
             assert also is not None
             state, other = after, also
+
+
+def test_rules_with_names_convert_equal_strings_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[object] = []
+
+    def converted(case: LeafCase, keyword: str) -> Any:
+        seen.append(case)
+        return convert_leaf(case, keyword)
+
+    monkeypatch.setattr("espalier.schema.lazy.rules.converted", converted)
+    dates = {f"d{i}": {"type": "string", "format": "date-time"} for i in range(20)}
+    schema = {"type": "object", "properties": dates | {"n": {"type": "integer"}}, "additionalProperties": False}
+    rules = LoweredSchema(JsonSchema(schema, format="assert")).named_rules()
+    assert len(seen) == len(set(seen)) == 2
+    assert not rules.gaps

@@ -110,6 +110,7 @@ class CompiledAutomaton:
         self._ends: Ends | None = None
         self._forced: ByteCache[State, tuple[int, ...]] = ByteCache(FORCED_BYTES)
         self._lock = WorkLock()
+        self._explaining = WorkLock(is_paced=True)  # where a schema is large, it takes long
 
     def explain_with(self, explainer: Callable[[], Explainer]) -> None:
         """Set the factory of the explainer. Call it before the first matcher is made."""
@@ -118,7 +119,9 @@ class CompiledAutomaton:
     @property
     def explainer(self) -> Explainer:
         """Explains refusals; made when first needed."""
-        with self._lock:
+        if self._explainer is not None:
+            return self._explainer
+        with self._explaining:
             if self._explainer is None:
                 self._explainer = self._make_explainer()
             return self._explainer

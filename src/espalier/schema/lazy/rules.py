@@ -19,6 +19,7 @@ from espalier.automata.lazy.costs import least_bytes
 from espalier.automata.lazy.explored import LazyState, LazyStates
 from espalier.automata.lazy.linear import ENDLESS, MOST, Linear
 from espalier.automata.lazy.rules import Later, Start
+from espalier.automata.lazy.table import Table
 from espalier.grammar.analysis import references
 from espalier.grammar.ast import NEVER, Literal, Node, RuleRef
 from espalier.schema.form import Array, Boolean, Case, NodeId, NormalForm, Null, NumberForm, String, Values
@@ -76,6 +77,7 @@ class SchemaRules(NodeLowering):
         self._by_name: dict[str, _Rule | LazyState | Later] = {}
         self._values: dict[tuple[NodeId, int], Node] = {}
         self._leaf_refs: dict[LazyState, Node] = {}
+        self._converted: dict[LeafCase, tuple[Node | Table | None, Remarks]] = {}  # where they are named
         self._undeclared: dict[tuple[LazyStates, tuple[str, ...]], Node] = {}
         self._members_of: dict[Node, Node] = {}
         self._queue: list[_Rule] = []
@@ -153,7 +155,9 @@ class SchemaRules(NodeLowering):
         if isinstance(case, LEAF_CASES):
             if not self._named:
                 return self._leaf(case, pointer)
-            automaton, remarks = converted(case, "pattern")
+            if case not in self._converted:
+                self._converted[case] = converted(case, "pattern")
+            automaton, remarks = self._converted[case]
             self._note(remarks, pointer)
             return automaton
         context = RuleContext(base="", pointer=pointer, depth=rule.depth)
