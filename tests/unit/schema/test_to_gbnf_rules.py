@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from itertools import count, product
 
 import pytest
@@ -11,12 +12,16 @@ from hypothesis import strategies as st
 from espalier.automata.languages.algebra import language
 from espalier.automata.lazy.table import Table
 from espalier.errors import LimitExceeded
-from espalier.grammar.ast import EMPTY, CharClass, Grammar, Literal, Repeat, Rule, alt, seq
+from espalier.grammar.ast import EMPTY, CharClass, Grammar, Literal, Node, Repeat, Rule, alt, seq
+from espalier.grammar.json_mode import JsonWhitespace
 from espalier.grammar.printer import print_grammar, print_node
 from espalier.grammar.regex.parse import parse_regex
 from espalier.schema.lowering import dfa_rules as rules
 from espalier.schema.lowering.dfa_rules import dfa_rules
-from espalier.schema.lowering.linear import choice, join, optional, write
+from espalier.schema.lowering.layout import layout
+from espalier.schema.lowering.linear import choice, join, join_all, optional, write
+from espalier.schema.lowering.spelling import literal
+from espalier.time_limit import time_limit
 from tests.examples import examples
 from tests.unit.schema.hand_shapes import Accepts
 
@@ -82,3 +87,24 @@ def test_deep_automata_do_not_nest_without_end() -> None:
     assert len(more) > 300
     longest = max(print_node(node).count("(") for node in [root, *(rule.body for rule in more)])
     assert longest < 20
+
+
+LETTER = CharClass(((0x61, 0x63),))
+PIECES = [EMPTY, Literal("a"), Literal("b"), LETTER, Repeat(LETTER, 0, 3), Repeat(LETTER, 2, None)]
+PIECES += [seq(LETTER, Literal("a")), seq(Literal("b"), LETTER), alt(Literal("a"), LETTER)]
+
+
+@settings(max_examples=examples(300), deadline=None)
+@given(st.lists(st.sampled_from(PIECES), max_size=8))
+def test_many_are_joined_as_one_after_the_other_are(pieces: list[Node]) -> None:
+    one_by_one = reduce(lambda rest, piece: join(piece, rest), reversed(pieces), EMPTY)
+    assert join_all(pieces) == one_by_one
+    assert print_node(join_all(pieces)) == print_node(one_by_one)
+
+
+@pytest.mark.parametrize("form", ["natural", "compact"])
+def test_a_constant_of_many_members_takes_a_time_that_grows_with_their_number(form: JsonWhitespace) -> None:
+    """One of 5,000 took 48 s in which nothing could end it, after its clients had left too."""
+    constant = {f"k{i}": [i, {"v": "x" * 20}] for i in range(10_000)}
+    with time_limit(10):
+        assert literal(constant, layout(form), 0) != EMPTY

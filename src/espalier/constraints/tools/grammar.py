@@ -25,7 +25,7 @@ from espalier.grammar.ast import EMPTY, CharClass, Grammar, Literal, Node, Repea
 from espalier.grammar.regex.parse import parse_regex
 from espalier.schema.lowering.bare import Bare
 from espalier.schema.lowering.layout import layout
-from espalier.schema.lowering.linear import join
+from espalier.schema.lowering.linear import join, join_all
 from espalier.schema.lowering.notation import CONSTANTS, Constants
 from espalier.schema.lowering.rulebook import BASICS, RuleBook, SchemaGrammar, quoted
 from espalier.schema.lowering.tagged import Tags
@@ -268,11 +268,9 @@ class _Calls:
             spacing.colon,
             self._arguments(tool),
             spacing.last(0),
+            Literal("}"),
         )
-        node: Node = Literal("}")
-        for piece in reversed(pieces):
-            node = join(piece, node)
-        return node
+        return join_all(pieces)
 
     def named(self, tool: Tool) -> Node:
         """`NAME middle {...}`, or `NAME id_mark ID middle {...}`."""

@@ -21,7 +21,7 @@ from espalier.grammar.ast import NEVER, Literal, Node
 from espalier.grammar.regex.parse import parse_regex
 from espalier.schema.form import NormalForm, Object, Rest, String, Values
 from espalier.schema.lowering.layout import Layout
-from espalier.schema.lowering.linear import choice, join
+from espalier.schema.lowering.linear import choice, join, join_all
 from espalier.schema.lowering.node_rules import NodeRules
 from espalier.schema.lowering.notation import JSON
 from espalier.schema.lowering.objects import ObjectRules
@@ -75,14 +75,14 @@ class BareRules(NodeRules):
             return literal(value, self._layout, 0)
         opening, closing = "{}" if isinstance(value, dict) else "[]"
         layout = self._layout
-        node = join(layout.last(0), Literal(closing))
-        for i, key in reversed(list(enumerate(value))):
+        pieces: list[Node] = [Literal(opening)]
+        for i, key in enumerate(value):
             part = self._constant(value[key] if isinstance(value, dict) else key)
             if part is None or (isinstance(value, dict) and not re.fullmatch(NAME, key)):
                 return None
             member = join(Literal(key), join(layout.colon, part)) if isinstance(value, dict) else part
-            node = join(layout.between(0) if i else layout.first(0), join(member, node))
-        return join(Literal(opening), node)
+            pieces += (layout.between(0) if i else layout.first(0), member)
+        return join_all([*pieces, layout.last(0), Literal(closing)])
 
 
 class QuotedStrings(RawStrings):

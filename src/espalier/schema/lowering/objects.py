@@ -21,7 +21,7 @@ from espalier.grammar.ast import EMPTY, NEVER, Literal, Node
 from espalier.schema.form import Case, NodeId, Object, Property, Rest, String, Values, fewest
 from espalier.schema.lowering.any_order import AnyOrder
 from espalier.schema.lowering.layout import Layout
-from espalier.schema.lowering.linear import join, write
+from espalier.schema.lowering.linear import join, join_all, write
 from espalier.schema.lowering.others import OtherMembers, Others, undone
 from espalier.schema.lowering.rulebook import RuleBook, RuleContext, quoted
 from espalier.schema.lowering.strings import StringRules
@@ -98,11 +98,11 @@ class ObjectRules:
         )
 
     def _in_order(self, members: list[Node], context: RuleContext) -> Node:
-        node = join(self.layout.last(context.depth) if members else self.layout.blank, Literal(self.brackets[1]))
-        for i, member in reversed(list(enumerate(members))):
-            before = self.layout.between(context.depth) if i else self.layout.first(context.depth)
-            node = join(before, join(member, node))
-        return join(Literal(self.brackets[0]), node)
+        layout, depth = self.layout, context.depth
+        pieces: list[Node] = [Literal(self.brackets[0])]
+        for i, member in enumerate(members):
+            pieces += (layout.between(depth) if i else layout.first(depth), member)
+        return join_all([*pieces, layout.last(depth) if members else layout.blank, Literal(self.brackets[1])])
 
     def automaton(self, case: Object, context: RuleContext) -> Linear | None:
         """The automaton of an object, explored on demand; None where no object fits. What it does not enforce becomes a

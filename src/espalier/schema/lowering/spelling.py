@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from espalier.grammar.ast import EMPTY, Literal, Node
 from espalier.schema.lowering.layout import Layout
-from espalier.schema.lowering.linear import join
+from espalier.schema.lowering.linear import join, join_all
 from espalier.schema.lowering.notation import JSON, Constants
 from espalier.schema.lowering.rulebook import quoted
 from espalier.time_limit import check as check_time
@@ -74,10 +74,7 @@ def literal(
             pieces.append(Literal("{" if isinstance(value, dict) else "["))
         else:
             pieces.append(Literal(scalar(value, constants)))
-    node: Node = EMPTY
-    for piece in reversed(pieces):
-        node = join(piece, node)
-    return node
+    return join_all(pieces)
 
 
 def _in_any_order(value: Any, layout: Layout, depth: int, constants: Constants, members: Members) -> Node:
@@ -99,10 +96,8 @@ def _in_any_order(value: Any, layout: Layout, depth: int, constants: Constants, 
             named = zip(inner, parts, strict=True)
             nodes[number] = members([join(Literal(quoted(name)), join(layout.colon, part)) for name, part in named], at)
             continue
-        node = join(layout.last(at), Literal("]"))
-        for part in reversed(parts[1:]):
-            node = join(layout.between(at), join(part, node))
-        nodes[number] = join(Literal("["), join(layout.first(at), join(parts[0], node)))
+        between = [node for part in parts[1:] for node in (layout.between(at), part)]
+        nodes[number] = join_all([Literal("["), layout.first(at), parts[0], *between, layout.last(at), Literal("]")])
     return nodes[0]
 
 

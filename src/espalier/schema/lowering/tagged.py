@@ -20,7 +20,7 @@ from espalier.grammar.ast import EMPTY, NEVER, Literal, Node, Repeat
 from espalier.grammar.regex.parse import parse_regex
 from espalier.schema.form import Case, NodeId, NormalForm, Object, Property, Rest, String, Values
 from espalier.schema.lowering.layout import Layout
-from espalier.schema.lowering.linear import choice, join
+from espalier.schema.lowering.linear import choice, join, join_all
 from espalier.schema.lowering.node_rules import NodeRules
 from espalier.schema.lowering.notation import JSON
 from espalier.schema.lowering.objects import ObjectRules
@@ -120,10 +120,7 @@ class TaggedRules(NodeRules):
             members.append(self._arguments.member(Literal(self._arguments.key(name)), member))
         if case.any_order:
             return [self._arguments.constant(members, context)]
-        node: Node = EMPTY
-        for i, member in reversed(list(enumerate(members))):
-            node = join(join(LINE_END, member) if i else member, node)
-        return [node]
+        return [join_all(join(LINE_END, member) if i else member for i, member in enumerate(members))]
 
     def _leave_out(self, error: SchemaError, context: RuleContext) -> None:
         self._refused.append(error)
@@ -257,10 +254,6 @@ def unwritable(name: str) -> str:
 def _lines(text: str) -> Node:
     """A text whose inner line ends are optional."""
     bare = text.rstrip("\n")
-    node: Node = Literal(text[len(bare) :]) if bare != text else EMPTY
-    parts = bare.split("\n")
-    for i, part in reversed(list(enumerate(parts))):
-        node = join(Literal(part), node)
-        if i:
-            node = join(LINE_END, node)
-    return node
+    first, *others = bare.split("\n")
+    lines = [node for line in others for node in (LINE_END, Literal(line))]
+    return join_all([Literal(first), *lines, Literal(text[len(bare) :]) if bare != text else EMPTY])
