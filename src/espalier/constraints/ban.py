@@ -93,7 +93,7 @@ def compile_ban(spec: Ban, compiler: Compiler) -> Compiled:
     """Raises LimitExceeded for more phrases than an automaton holds, VocabError."""
     phrases = search([phrase.encode() for phrase in spec.phrases])
     compiled = compile_dfa(phrases.avoiding, spec, compiler.vocab, compiler.trie)
-    compiled.explain_with(lambda: _PhraseReasons(compiled.machine, phrases, spec))
+    compiled.explain_with(lambda machine: _PhraseReasons(machine, phrases, spec))
     return CompiledUndoable(compiled, _Phrases(phrases)) if spec.rewinds else compiled
 
 

@@ -158,7 +158,7 @@ def compile_free(spec: Free, compiler: Compiler) -> Compiled:
     network, whole = assembly.network(), assembly.dfa()
     compiled = compile_automaton(network if whole is None else whole, spec, vocab, trie)
     # Only the network knows whose region a text is in.
-    compiled.explain_with(lambda: NetworkExplainer(network, PushdownMachine(network, vocab, trie, needs_bytes=False)))
+    compiled.explain_with(lambda _: NetworkExplainer(network, PushdownMachine(network, vocab, trie, needs_bytes=False)))
     compiled.spelled = {token: text.encode() for text, token in specials.items()}
     is_easy = all(language.tracker is None or language.is_easy for language in regions)
     return with_tracker(compiled, _tracker(spec, regions), compiler, is_easy=is_easy)

@@ -11,6 +11,7 @@ import pytest
 
 import tests.tokenizers as tokenizers
 from espalier.automata.languages.dfa import Dfa, intersect
+from espalier.automata.masks.machine import Machine
 from espalier.automata.reasons.explain import PlainExplainer
 from espalier.constraints.base import Compiled, Matcher
 from espalier.constraints.matching.automaton import CompiledAutomaton, compile_dfa, compile_grammar
@@ -311,12 +312,12 @@ def test_what_names_the_rules_waits_for_its_turn_while_it_is_made_and_is_made_on
     made: list[str] = []
     automaton = compiled(JSON)
 
-    def explain() -> PlainExplainer:
+    def explain(machine: Machine) -> PlainExplainer:
         clock = time.monotonic() + 0.1
         while time.monotonic() < clock:
             check()
         made.append("explainer")
-        return PlainExplainer(automaton.machine)
+        return PlainExplainer(machine)
 
     automaton.explain_with(explain)
     turns: list[bool] = []

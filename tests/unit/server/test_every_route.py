@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -10,11 +12,13 @@ import pytest
 pytest.importorskip("fastapi", reason="the extra [server] is not installed")
 pytest.importorskip("httpx", reason="httpx is not installed")
 
+import httpx2
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from starlette.routing import BaseRoute, Route
 from starlette.testclient import TestClient
 
+from espalier.server.bodies import openapi
 from tests.server_app import OneKeyGate, make_app, settings
 
 FREE = {"/health", "/v1/health", "/ready"}
@@ -117,3 +121,32 @@ def test_the_cpu_time_of_a_request_is_charged_to_its_key() -> None:
         assert client.post("/v1/completions", json=body, headers=KEY).status_code == 200
     assert set(gate.charged) <= {"tester", ""}
     assert gate.charged["tester"] > 0.001
+
+
+def test_others_are_served_while_the_document_of_all_routes_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every stream waited for a third of a second, and each of ten who asked at once had it made again."""
+    made: list[str] = []
+
+    async def run() -> list[int]:
+        going, done = asyncio.Event(), threading.Event()
+        loop = asyncio.get_running_loop()
+
+        def get_openapi(**about: object) -> dict[str, object]:
+            made.append(str(about["title"]))
+            loop.call_soon_threadsafe(going.set)
+            assert done.wait(60)
+            return real(**about)
+
+        real = openapi.get_openapi
+        monkeypatch.setattr(openapi, "get_openapi", get_openapi)
+        app = make_app()
+        transport = httpx2.ASGITransport(app=app)
+        async with app.router.lifespan_context(app), httpx2.AsyncClient(transport=transport, base_url="http://x") as c:
+            asked = [asyncio.create_task(c.get(path)) for path in ("/openapi.json", "/docs", "/openapi.json")]
+            await going.wait()
+            other = await c.get("/health")
+            done.set()
+            return [other.status_code, *[(await reply).status_code for reply in asked]]
+
+    assert asyncio.run(run()) == [200, 200, 200, 200]
+    assert len(made) == 1

@@ -73,6 +73,46 @@ def test_how_long_a_collection_takes_follows_from_what_is_there(monkeypatch: pyt
     assert objects.seconds() < made * garbage.BLOCK_SECONDS / 2
 
 
+def test_many_new_objects_are_looked_at_before_there_are_a_million(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The garbage of compilations waited for one collection of 0.9 s, where four of 0.2 s would have done."""
+    blocks = [0]
+    monkeypatch.setattr(garbage.sys, "getallocatedblocks", lambda: blocks[0])
+    monkeypatch.setattr(gc, "collect", lambda: None)
+    objects = Objects()
+    blocks[0] = garbage.GROWN_BLOCKS - 1
+    assert not objects.have_grown
+    blocks[0] += 1
+    assert objects.have_grown
+    objects.collect()  # all of them stay
+    assert not objects.have_grown
+    blocks[0] = 2 * garbage.GROWN_BLOCKS - 1
+    assert not objects.have_grown
+    blocks[0] += 1
+    assert objects.have_grown
+    objects.collect()
+    blocks[0] += garbage.GROWN_BLOCKS  # a collection of much that stays is made when as much is new
+    assert not objects.have_grown
+
+
+def test_they_are_looked_at_while_a_server_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    collected = asyncio.Event()
+    monkeypatch.setattr(garbage, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(garbage, "GROWN_BLOCKS", 1)
+    monkeypatch.setattr(garbage, "is_due", lambda *_, **__: False)
+    held: list[list[int]] = []
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        monkeypatch.setattr(gc, "collect", lambda: loop.call_soon_threadsafe(collected.set))
+        pools = make_pools(waiting=1)
+        async with garbage.memory_returned(pools, itertools.count().__next__):
+            held.extend([number] for number in range(1000))
+            await collected.wait()
+        pools.close()
+
+    asyncio.run(run())
+
+
 def test_a_collection_that_found_much_garbage_does_not_put_off_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Garbage takes longer than what stays: after much of it the next collection seemed to take three times as long,
     was put off, and then took 3.4 s."""

@@ -138,7 +138,11 @@ def contract_of(spec: JsonSchema, compiler: Compiler | None, *, request: Any = N
         held: Contract | None = compiler.held_elsewhere(spec, request)
         if held is not None:
             return held
-    return LoweredSchema(spec).contract("alone")
+    lowered = LoweredSchema(spec)
+    try:
+        return lowered.contract("alone")
+    finally:
+        lowered.forget_rules()
 
 
 def automaton_compiled(lowered: LoweredSchema, use: Use, vocab: Vocab, trie: TokenTrie) -> CompiledAutomaton:
@@ -149,7 +153,7 @@ def automaton_compiled(lowered: LoweredSchema, use: Use, vocab: Vocab, trie: Tok
 
 def _with_explainer(compiled: CompiledAutomaton, lowered: LoweredSchema) -> CompiledAutomaton:
     vocab, trie = compiled.vocab, compiled.trie
-    compiled.explain_with(lambda: SchemaExplainer(lowered.named_rules(), vocab, trie))
+    compiled.explain_with(lambda _: SchemaExplainer(lowered.named_rules(), vocab, trie))
     return compiled
 
 

@@ -65,6 +65,12 @@ class LoweredSchema:
         """The rules of the valid documents, explored on demand. Raises as `converted` does."""
         return SchemaRules(self.expansion, self._layout())
 
+    def forget_rules(self) -> None:
+        """Drop the rules if they were made and nobody explores them, so that they are free at once."""
+        rules: SchemaRules | None = vars(self).pop("rules", None)
+        if rules is not None:
+            rules.release()
+
     def named_rules(self) -> SchemaRules:
         """The same rules, each with the JSON pointer that it comes from, for explanations."""
         return SchemaRules(self.expansion, self._layout(), named=True)
@@ -113,7 +119,11 @@ class LoweredSchema:
 
     def start(self) -> LazyState:
         """The first position of the valid documents, explored on demand. Raises as `automaton` does."""
-        self.check("alone")
+        try:
+            self.check("alone")
+        except BaseException:
+            self.forget_rules()
+            raise
         return self.rules.start
 
     def contract(self, use: Use) -> Contract:

@@ -42,7 +42,7 @@ def compile_grammar(
     """
     network = build_network(grammar, max_states=max_states)
     compiled = compile_network(network, spec, vocab, trie)
-    compiled.explain_with(lambda: GrammarExplainer(grammar, vocab, trie))
+    compiled.explain_with(lambda _: GrammarExplainer(grammar, vocab, trie))
     return compiled
 
 
@@ -53,11 +53,11 @@ def compile_source(
     `FarAutomata.build`, and VocabError."""
     compiled = compile_automaton(far.build(source), spec, vocab, trie)
 
-    def explainer() -> Explainer:
+    def explainer(machine: Machine) -> Explainer:
         try:
             network = far.build(source, "plain")
         except LimitExceeded:  # too large to be explained: then no rule is named
-            return PlainExplainer(compiled.machine)
+            return PlainExplainer(machine)
         assert isinstance(network, Network)
         return NetworkExplainer(network, PushdownMachine(network, vocab, trie, needs_bytes=False))
 
@@ -105,15 +105,16 @@ class CompiledAutomaton:
         self.trie = trie
         self.machine = machine
         self.spelled: Mapping[int, bytes] = {}
-        self._make_explainer: Callable[[], Explainer] = lambda: PlainExplainer(machine)
+        self._make_explainer: Callable[[Machine], Explainer] = PlainExplainer
         self._explainer: Explainer | None = None
         self._ends: Ends | None = None
         self._forced: ByteCache[State, tuple[int, ...]] = ByteCache(FORCED_BYTES)
         self._lock = WorkLock()
         self._explaining = WorkLock(is_paced=True)  # where a schema is large, it takes long
 
-    def explain_with(self, explainer: Callable[[], Explainer]) -> None:
-        """Set the factory of the explainer. Call it before the first matcher is made."""
+    def explain_with(self, explainer: Callable[[Machine], Explainer]) -> None:
+        """Set the factory of the explainer, which gets the machine: it must not hold the compiled constraint, which
+        would then wait for a collection of garbage. Call it before the first matcher is made."""
         self._make_explainer = explainer
 
     @property
@@ -123,7 +124,7 @@ class CompiledAutomaton:
             return self._explainer
         with self._explaining:
             if self._explainer is None:
-                self._explainer = self._make_explainer()
+                self._explainer = self._make_explainer(self.machine)
             return self._explainer
 
     @property

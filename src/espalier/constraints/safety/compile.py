@@ -133,7 +133,7 @@ class CompiledSafety(CompiledAutomaton):
         super().__init__(spec, compiler.vocab, compiler.trie, machine)
         self.filter = compiled_filter
         self.states = machine
-        self.explain_with(lambda: _PatternReasons(machine, compiled_filter))
+        self.explain_with(lambda _: _PatternReasons(machine, compiled_filter))
 
     def matcher(self, *, before: str = "") -> SafetyMatcher:
         return SafetyMatcher(self)

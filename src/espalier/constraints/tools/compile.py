@@ -57,7 +57,7 @@ def compile_tool_calls(spec: ToolCalls, compiler: Compiler) -> Compiled:
     if spec.choice.mode == "none":
         silent = compile_automaton(_without_calls(spec, compiler), spec, vocab, trie)
         if spec.content is None:
-            silent.explain_with(lambda: NoCallExplainer(silent.machine, spec))
+            silent.explain_with(lambda machine: NoCallExplainer(machine, spec))
         return silent
     specials = _specials(spec, vocab)
     known = outlines(spec, vocab)
@@ -67,10 +67,9 @@ def compile_tool_calls(spec: ToolCalls, compiler: Compiler) -> Compiled:
     calls = calls_grammar(spec, specials, has_tracker=tracker is not None)
     compiled = compile_automaton(_automaton(_assembly(spec, compiler, calls, specials)), spec, vocab, trie)
 
-    def explainer() -> CallsExplainer:
+    def explainer(_: Machine) -> CallsExplainer:
         network = _assembly(spec, compiler, calls.for_explanations(), specials, plain=True).network()
-        machine = PushdownMachine(network, vocab, trie, needs_bytes=False)
-        return CallsExplainer(network, machine, calls.pointers)
+        return CallsExplainer(network, PushdownMachine(network, vocab, trie, needs_bytes=False), calls.pointers)
 
     compiled.explain_with(explainer)
     compiled.spelled = {token: text.encode() for text, token in specials.items()}
@@ -83,11 +82,12 @@ def _compile_lazily(spec: ToolCalls, compiler: Compiler, known: Outlines, specia
     refs = tuple(TokenRef(id=token) for token in specials.values())
 
     def network(*, named: bool = False) -> LazyNetwork:
-        return LazyNetwork(_lazily(spec, compiler, known, specials, named=named).start(), refs=refs)
+        rules = _lazily(spec, compiler, known, specials, named=named)
+        return LazyNetwork(rules.start(), refs=refs, owns_tables=True)
 
     machine = PushdownMachine(network(), vocab, trie, shared=compiler.part(SharedParts))
     compiled = CompiledAutomaton(spec, vocab, trie, machine)
-    compiled.explain_with(lambda: LazyCallsExplainer(network(named=True), vocab, trie))
+    compiled.explain_with(lambda _: LazyCallsExplainer(network(named=True), vocab, trie))
     compiled.spelled = {token: text.encode() for text, token in specials.items()}
     tracker, is_easy = calls_tracker(spec, known)
     return with_tracker(compiled, tracker, compiler, is_easy=is_easy)

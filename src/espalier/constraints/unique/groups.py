@@ -174,6 +174,10 @@ class TokenGroups:
         #: Whether no array has two items in the completions of fewest bytes after the tokens of a state.
         self.opens_little: Callable[[State], bool] = AnswerCache(self._find_little, MAX_ROOMS)
 
+    def release(self) -> None:
+        """Drop all it holds: its caches hold methods of it. Nothing may be asked for any more."""
+        vars(self).clear()
+
     def of(self, state: State, item: OpenItem | None, *, in_string: bool) -> StateGroups:
         """The tokens that the automaton allows in a state. item: the open item, None where room is of no use."""
         if item is None:

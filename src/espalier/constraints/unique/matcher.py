@@ -8,6 +8,7 @@ one. `search.py` finds these completions, `tracker.py` follows the items.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
+from functools import partial
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -60,8 +61,9 @@ class CompiledUniqueItems(CompiledWrapper):
         self.tokens = tokens
         self.is_easy = is_easy
         self.repeated = RepeatedStrings(tokens)
-        self.search = CompletionSearch(inner.machine, inner.ends, self.text_of, tracker)
-        self.groups = TokenGroups(inner.machine, tracker, tokens, self.search.plainest, self.text_of)
+        text_of = partial(_text_of, inner)
+        self.search = CompletionSearch(inner.machine, inner.ends, text_of, tracker)
+        self.groups = TokenGroups(inner.machine, tracker, tokens, self.search.plainest, text_of)
         self.first = TrackedPosition(tracker.start, None if is_easy else self._first_way())
 
     def _first_way(self) -> bytes:
@@ -84,7 +86,16 @@ class CompiledUniqueItems(CompiledWrapper):
 
     def text_of(self, token: int) -> bytes:
         """A token's bytes in the text."""
-        return self.spelled.get(token) or self.vocab.bytes_of(token)
+        return _text_of(self.inner, token)
+
+    def __del__(self) -> None:
+        """So that nothing waits for a collection of garbage, see `LazyNetwork`."""
+        if hasattr(self, "groups"):
+            self.groups.release()
+
+
+def _text_of(compiled: CompiledAutomaton, token: int) -> bytes:
+    return compiled.spelled.get(token) or compiled.vocab.bytes_of(token)
 
 
 class ItemsMatcher(WrappingMatcher[CompiledUniqueItems, AutomatonMatcher]):

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from heapq import heappop, heappush
 from itertools import count
 from typing import NamedTuple, TypeAlias
@@ -71,23 +72,22 @@ class _Change(NamedTuple):
     point: Hashable
 
 
+def _find_plainest(ends: Ends, text_of: Callable[[int], bytes], state: State) -> bytes | None:
+    try:
+        return b"".join(map(text_of, ends.plainest(state)))
+    except LimitExceeded:
+        return None
+
+
 class CompletionSearch:
     """Finds completions of one automaton's texts that repeat no item. Thread-safe: what is kept is only ever added."""
 
     def __init__(self, machine: Machine, ends: Ends, text_of: Callable[[int], bytes], tracker: ItemsTracker) -> None:
         """text_of: a token's bytes in the text."""
         self._machine = machine
-        self._ends = ends
-        self._text_of = text_of
         self._tracker = tracker
         #: The completion of fewest bytes of a state, whatever it repeats; None if it is too long to be known.
-        self.plainest: Callable[[State], bytes | None] = AnswerCache(self._find_plainest, MAX_KNOWN)
-
-    def _find_plainest(self, state: State) -> bytes | None:
-        try:
-            return b"".join(map(self._text_of, self._ends.plainest(state)))
-        except LimitExceeded:
-            return None
+        self.plainest: Callable[[State], bytes | None] = AnswerCache(partial(_find_plainest, ends, text_of), MAX_KNOWN)
 
     def find(self, state: State, point: Hashable, *, near: bool = False, patient: bool = False) -> bytes | None:
         """A completion that repeats no item; None if there is none. near: where it comes to a place from which one is

@@ -8,13 +8,14 @@ because such a string can always be made longer. `arrays.py` finds these arrays 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from espalier.automata.masks.cache import AnswerCache
-from espalier.automata.masks.machine import State, missing_error
+from espalier.automata.masks.machine import Machine, State, missing_error
 from espalier.automata.reasons.blame import Blame
 from espalier.automata.reasons.describe import quoted
 from espalier.computed import computed
@@ -75,6 +76,11 @@ class QuoteTokens:
         self.letters = {byte: single[byte] for byte in LETTERS if byte in single}
 
 
+def _find_several(machine: Machine, quotes: QuoteTokens, place: tuple[str, State]) -> list[int]:
+    which, state = place
+    return masks.chosen(machine.mask(state), getattr(quotes, which))
+
+
 class CompiledUniqueStrings(CompiledWrapper):
     """The schema for one vocabulary. inner: its automaton. Raises VocabError for a vocabulary in which strings cannot
     always be continued."""
@@ -89,16 +95,14 @@ class CompiledUniqueStrings(CompiledWrapper):
         self.quotes = quotes
         self.tracker = UniqueTracker(spots)
         #: Those of the tokens in `QuoteTokens.arrays`, `many` or `several` that the automaton allows in a state.
-        self.several: Callable[[tuple[str, State]], list[int]] = AnswerCache(self._find_several, MOST_STATES)
+        self.several: Callable[[tuple[str, State]], list[int]] = AnswerCache(
+            partial(_find_several, inner.machine, quotes), MOST_STATES
+        )
 
     @computed
     def search(self) -> CompletionSearch:
         """Finds completions of strings that letters alone make no longer."""
         return CompletionSearch(self.inner.machine, self.inner.ends, self.vocab.bytes_of, self.tracker)
-
-    def _find_several(self, place: tuple[str, State]) -> list[int]:
-        which, state = place
-        return masks.chosen(self.inner.machine.mask(state), getattr(self.quotes, which))
 
     def matcher(self, *, before: str = "") -> UniqueMatcher:
         return UniqueMatcher(self, self.inner.matcher(before=before), [self.tracker.start])

@@ -43,7 +43,7 @@ def compile_wordlist(spec: Wordlist, compiler: Compiler) -> Compiled:
     for field, words in (("words", spec.words or ()), ("extra", spec.extra), ("names", spec.names)):
         check_spelled(words, "words", field, compiler.vocab, compiler.trie)
     compiled = compile_dfa(wordlist_language(spec, compiler), spec, compiler.vocab, compiler.trie)
-    compiled.explain_with(lambda: _ListReasons(compiled.machine, list_name(spec)))
+    compiled.explain_with(lambda machine: _ListReasons(machine, list_name(spec)))
     return compiled
 
 

@@ -94,6 +94,14 @@ class SchemaRules(NodeLowering):
             member_of=self._member_of,
         )
         self._arrays = ArrayRules(book=book, layout=written, value=self._value, cases=form.cases, members=self._members)
+        try:
+            self._make_rules()
+        except BaseException:  # of which the schema's limit on time is one
+            self.release()
+            raise
+
+    def _make_rules(self) -> None:
+        form = self._form
         root = self._rule(form.root, 0, shallow=False)
         for rule in self._queue:  # grows as nodes are mentioned
             check_time()
@@ -299,8 +307,15 @@ class SchemaRules(NodeLowering):
         return None if self._named else self._leaves.structure(node)
 
     def release(self) -> None:
-        """Drop all it holds: its parts hold methods of it."""
+        """Drop all it holds and its tables, which nobody explores any more: its parts hold methods of it."""
+        if not vars(self):  # a table asks for it too
+            return
+        tables = [self._explored, *[rule.explored for rule in self._queue if rule.explored is not None]]
+        for rule in self._queue:
+            rule.uses = []
         vars(self).clear()
+        for explored in tables:
+            explored.release()
 
     def start_of(self, name: str) -> Start:
         """See `LiteralRules`."""

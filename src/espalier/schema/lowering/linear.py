@@ -145,8 +145,9 @@ def join_all(nodes: Iterable[Node]) -> Node:
     for node in reversed([*nodes]):
         check_time()
         if isinstance(node, Literal):
-            if not texts and items and isinstance(items[-1], Literal):
-                texts.append(items.pop().text)
+            if not texts and items and isinstance(head := items[-1], Literal):
+                items.pop()
+                texts.append(head.text)
             texts.append(node.text)
             continue
         if node == EMPTY:

@@ -398,13 +398,14 @@ class MemberChain:
                 needed[i] = needed[i + 1] + (between + costs[i] if self.members[i].required else 0)
 
             def plain(state: State) -> int:
-                if state in (START, END):
-                    return 1 + plain((0, 0)) if state == START else 0
-                i, written, _ = _place(state)
+                if state == END:
+                    return 0
+                i, written, _ = (0, 0, 0) if state == START else _place(state)
                 if written:
                     return needed[i] + close
                 # Whatever is written costs more than nothing, and one member after the first costs no less than one.
-                return needed[i] - between + first + close if self._needed[i] else empty
+                left = needed[i] - between + first + close if self._needed[i] else empty
+                return left + (state == START)
 
             return plain
         costs = self.member_costs(cost)

@@ -88,6 +88,12 @@ class Resource:
         self.recursive = False
         self.outer = False
 
+    def forget(self) -> None:
+        """Drop its subschemas. Nothing may be asked for any more."""
+        self.anchors, self.dynamic = {}, {}
+        if hasattr(self, "root"):
+            del self.root
+
 
 class Document:
     """One JSON document. subschemas: every schema in it by pointer. shown: what stands in front of a pointer in
@@ -101,18 +107,25 @@ class Document:
         self.subschemas: dict[str, Subschema] = {}
         self.root: Subschema
 
+    def forget(self) -> None:
+        """Drop its subschemas. Nothing may be asked for any more."""
+        self.subschemas = {}
+        if hasattr(self, "root"):
+            del self.root
+
 
 class SchemaStore:
     """The main document and those that it may refer to, by address. Raises SchemaError and UnsupportedError, with
     pointers.
 
     supplied: the documents given by the user. keywords: every keyword that occurs somewhere. wanted: references to
-    documents that are still to be loaded, each with the subschema that holds the reference.
+    documents that are still to be loaded, each with the subschema that holds the reference. The documents can be asked
+    while the store is held.
     """
 
     def __init__(self, schema: Any, documents: Mapping[str, Any] | None = None) -> None:
-        self.supplied = {_parts_of(uri)[0]: document for uri, document in (documents or {}).items()}
         self.resources: dict[str, Resource] = {}
+        self.supplied = {_parts_of(uri)[0]: document for uri, document in (documents or {}).items()}
         self.keywords: set[str] = set()
         self.order = 0
         self.wanted: list[tuple[Subschema, str]] = []
@@ -122,6 +135,12 @@ class SchemaStore:
             subschema, uri = self.wanted.pop()
             if uri not in self.resources and (contents := self.fetch(uri)) is not None:
                 self.add(contents, uri, f"{uri}#", subschema)
+
+    def __del__(self) -> None:
+        """Break the cycles of documents and subschemas, so that they are free at once, see `LazyNetwork`."""
+        for resource in self.resources.values():
+            resource.forget()
+            resource.document.forget()
 
     def add(self, contents: Any, uri: str, shown: str, source: Subschema | None = None) -> Document:
         document = Document(contents, shown)

@@ -5,6 +5,7 @@ Routes read bodies themselves (`http/body.py`), so this module adds the schemas 
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable
 from functools import cache, lru_cache
@@ -106,7 +107,8 @@ def describe(app: FastAPI, bodies: tuple[type[BaseModel], ...] = BODIES) -> Call
 
 
 def add_routes(app: FastAPI, count: Callable[[Request], None]) -> None:
-    """`/openapi.json` and `/docs`, each made once. count: called with every request."""
+    """`/openapi.json` and `/docs`, each made once, for which streams do not wait. count: called with every request."""
+    making = asyncio.Lock()
 
     @cache
     def document() -> bytes:
@@ -119,7 +121,8 @@ def add_routes(app: FastAPI, count: Callable[[Request], None]) -> None:
     @app.get("/openapi.json", include_in_schema=False)
     async def openapi_json(request: Request) -> Response:
         count(request)
-        return JsonResponse(document())
+        async with making:
+            return JsonResponse(await asyncio.to_thread(document))
 
     @app.get("/docs", include_in_schema=False)
     async def docs(request: Request) -> Response:
@@ -129,7 +132,9 @@ def add_routes(app: FastAPI, count: Callable[[Request], None]) -> None:
             "x-content-type-options": "nosniff",
             "referrer-policy": "no-referrer",
         }
-        return HTMLResponse(page(_address(request) + app.root_path), headers=headers)
+        async with making:
+            text = await asyncio.to_thread(page, _address(request) + app.root_path)
+        return HTMLResponse(text, headers=headers)
 
 
 def _address(request: Request) -> str:

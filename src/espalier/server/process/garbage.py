@@ -42,6 +42,11 @@ SLOWEST = 3.0
 GROWN_BYTES = 256_000_000
 """More memory than after the last collection, after which another one is made even where it is long: a longer pause is
 better than one that grows with all garbage that waits for it."""
+GROWN_BLOCKS = 500_000
+"""New blocks since the last collection after which another one is made at once, if there are as many new ones as old:
+most are garbage of compilations, and to wait with them made pauses of 0.9 s of some of 0.2 s."""
+LOOKS_AT_BLOCKS = 6
+"""For each other look: in half a second compilations make a million blocks at most."""
 MANY = 1_000_000
 """Blocks of which a collection says how long the next one takes; of fewer, what is the same for all counts too much."""
 
@@ -52,6 +57,12 @@ class Objects:
     def __init__(self) -> None:
         self._before = sys.getallocatedblocks()
         self._rate = BLOCK_SECONDS
+        self._left = 0
+
+    @property
+    def have_grown(self) -> bool:
+        """Whether so many are new that they are looked at now."""
+        return self._blocks() - self._left >= max(GROWN_BLOCKS, self._left)
 
     def seconds(self) -> float:
         """CPU seconds that a collection of all of them will take, about; telling it takes a microsecond."""
@@ -62,7 +73,7 @@ class Objects:
         a rate that was learned from much of it, the next collection is put off until it takes seconds."""
         blocks, began = self._blocks(), time.thread_time()
         gc.collect()
-        left = min(blocks, self._blocks())
+        self._left = left = min(blocks, self._blocks())
         work = left + GARBAGE_TIMES * (blocks - left)
         if work >= MANY:
             rate = (time.thread_time() - began) / work
@@ -97,8 +108,17 @@ async def memory_returned(
         collected, trimmed, waited, rested, objects = 0, 0, 0.0, 0, Objects()
         left = resident_bytes() or 0
         made = -1
+
+        async def collect() -> None:
+            await asyncio.to_thread(objects.collect)
+            if constraints is not None:
+                constraints.collected()
+
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
+            for _ in range(LOOKS_AT_BLOCKS):
+                await asyncio.sleep(LOOK_SECONDS / LOOKS_AT_BLOCKS)
+                if objects.have_grown:
+                    await collect()
             waited += LOOK_SECONDS
             before, made = made, steps()
             rested = rested + 1 if made == before else 0
@@ -112,10 +132,8 @@ async def memory_returned(
                 takes, since=gc.get_count()[2], has_ended=has_ended, waited=waited, rested=rested, is_full=is_full
             )
             if due:
-                await asyncio.to_thread(objects.collect)
+                await collect()
                 collected, waited = ended, 0.0
-                if constraints is not None:
-                    constraints.collected()
             if due or ended != trimmed:
                 trimmed = ended
                 await asyncio.to_thread(_return_memory)
