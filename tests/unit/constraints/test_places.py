@@ -40,7 +40,7 @@ def counted() -> tuple[CompiledAutomaton, Walked]:
     vocab = Vocab.bytes()
     found = compile_grammar(parse(SOURCE), Gbnf(SOURCE), vocab, build_trie(vocab.tokens))
     walked = Walked(found)
-    found.explain_with(lambda: PlainExplainer(walked))
+    found.explain_with(lambda _: PlainExplainer(walked))
     return found, walked
 
 
