@@ -2,7 +2,7 @@
 
 How long a compilation takes tells no owner what another one has asked for, and no owner's specs displace another's.
 Under a ceiling, half of it is for what is kept: past that the owner with the most bytes loses those used longest ago.
-What was dropped counts as garbage until a collection has freed it. While both together are above the ceiling, the owner
+What was dropped counts as garbage until it is free. While both together are above the ceiling, the owner
 who holds the most may have nothing new compiled, and the others may. It does not know how specs are compiled.
 """
 
@@ -12,11 +12,12 @@ import gc
 import sys
 import threading
 import types
+import weakref
 from collections import Counter, OrderedDict, deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from espalier.errors import TooManyRequests
 
@@ -38,7 +39,8 @@ OUTSIDE = (type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConstraintBytes:
-    """kept: of compiled specs that are found again. garbage: of those that were dropped and not yet collected."""
+    """kept: of compiled specs that are found again. garbage: of those that were dropped and are not yet free, since a
+    text still goes on or since it takes a collection."""
 
     kept: int = 0
     garbage: int = 0
@@ -68,6 +70,22 @@ class _OwnerEntries:
         return sum(entry.bytes for entry in self.entries.values())
 
 
+class _Dropped(NamedTuple):
+    """compiled: returns it until it is free."""
+
+    owner: str
+    bytes: int
+    compiled: Callable[[], object | None]
+
+
+def _reference(compiled: Compiled) -> Callable[[], object | None]:
+    """One of an object that takes no weak references says that it is there until all garbage was collected."""
+    try:
+        return weakref.ref(compiled)
+    except TypeError:
+        return object
+
+
 class ConstraintCache:
     """Compiled specs by owner and key. shared: objects that are no spec's own, such as the vocabulary; what leads to
     them alone is not counted. Thread-safe."""
@@ -76,7 +94,7 @@ class ConstraintCache:
         self._shared = {id(part) for part in shared}
         self._owners: dict[str, _OwnerEntries] = {}
         self._pinned: dict[str, Compiled] = {}
-        self._garbage: Counter[str] = Counter()
+        self._dropped: list[_Dropped] = []
         self._lock = threading.Lock()
         self.most_of_owner, self.most_of_all = CACHE_LIMIT, CACHE_LIMIT_OF_ALL
         self.ceiling: int | None = None
@@ -166,12 +184,15 @@ class ConstraintCache:
     @property
     def has_much_garbage(self) -> bool:
         """Whether garbage is over a quarter of the ceiling."""
-        return self.ceiling is not None and self._garbage.total() > self.ceiling // 4
+        if self.ceiling is None:
+            return False
+        with self._lock:
+            return self._garbage().total() > self.ceiling // 4
 
     def collected(self) -> None:
         """All garbage of the process was collected just now."""
         with self._lock:
-            self._garbage.clear()
+            self._dropped.clear()
 
     def held(self) -> ConstraintBytes:
         """Bytes as they were counted last, 0 without a ceiling."""
@@ -183,10 +204,19 @@ class ConstraintCache:
         return len(self._pinned) + sum(len(owned.entries) for owned in self._owners.values())
 
     def _held(self) -> ConstraintBytes:
-        return ConstraintBytes(kept=sum(owned.bytes for owned in self._owners.values()), garbage=self._garbage.total())
+        kept = sum(owned.bytes for owned in self._owners.values())
+        return ConstraintBytes(kept=kept, garbage=self._garbage().total())
 
     def _by_owner(self) -> Counter[str]:
-        return self._garbage + Counter({name: owned.bytes for name, owned in self._owners.items()})
+        return self._garbage() + Counter({name: owned.bytes for name, owned in self._owners.items()})
+
+    def _garbage(self) -> Counter[str]:
+        """Bytes of what was dropped and is still there, by owner."""
+        self._dropped = [each for each in self._dropped if each.compiled() is not None]
+        found: Counter[str] = Counter()
+        for each in self._dropped:
+            found[each.owner] += each.bytes
+        return found
 
     def _lower(self) -> None:
         """Drop what is over half of the ceiling, but the one used last of each owner."""
@@ -204,7 +234,7 @@ class ConstraintCache:
         entries = self._owners[owner].entries
         _, entry = entries.popitem(last=False)
         if self.ceiling is not None:
-            self._garbage[owner] += entry.bytes
+            self._dropped.append(_Dropped(owner, entry.bytes, _reference(entry.compiled)))
         if not entries:
             del self._owners[owner]
 

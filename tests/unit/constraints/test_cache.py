@@ -28,10 +28,13 @@ def schema(number: int) -> JsonSchema:
     return JsonSchema({"type": "object", "properties": {name: {"type": "string"} for name in names}, "required": names})
 
 
-def compile_for(compiler: Compiler, owner: str, *specs: Spec) -> None:
+def compile_for(compiler: Compiler, owner: str, *specs: Spec, held: list[Compiled] | None = None) -> None:
+    """held: gets what was compiled, as texts hold it that go on."""
     with working_for(owner):
         for spec in specs:
-            compiler.compile(spec)
+            compiled = compiler.compile(spec)
+            if held is not None:
+                held.append(compiled)
 
 
 def size_of_one(compiler: Compiler) -> int:
@@ -55,7 +58,8 @@ def test_the_size_of_one_leaves_out_what_all_share(compiler: Compiler) -> None:
 def test_what_is_kept_stays_under_half_of_the_ceiling_and_the_rest_is_garbage(compiler: Compiler) -> None:
     one = size_of_one(compiler)
     compiler.cache.ceiling = 8 * one
-    compile_for(compiler, "anna", *map(schema, range(1, 7)))
+    texts: list[Compiled] = []
+    compile_for(compiler, "anna", *map(schema, range(1, 7)), held=texts)
     held = compiler.cache.held()
     assert held.kept <= 4 * one
     assert held.garbage > one
@@ -65,13 +69,27 @@ def test_what_is_kept_stays_under_half_of_the_ceiling_and_the_rest_is_garbage(co
     assert not compiler.cache.has_much_garbage
 
 
+def test_what_is_free_when_it_is_dropped_is_no_garbage(compiler: Compiler) -> None:
+    """A flood of small schemas, each used once, had all garbage collected again and again, for a second each."""
+    one = size_of_one(compiler)
+    compiler.cache.ceiling = 8 * one
+    texts: list[Compiled] = []
+    compile_for(compiler, "anna", schema(1), held=texts)
+    compile_for(compiler, "anna", *map(schema, range(2, 40)))
+    held = compiler.cache.held()
+    assert held.kept <= 4 * one
+    assert 0 < held.garbage < 2 * one, "of the one that a text holds"
+    texts.clear()
+    assert not compiler.cache.held().garbage
+
+
 def test_past_the_ceiling_who_holds_the_most_is_refused_and_nobody_else(compiler: Compiler) -> None:
     one = size_of_one(compiler)
     compiler.cache.ceiling = 6 * one
     compile_for(compiler, "ben", schema(1000))
-    flood = [schema(number) for number in range(1, 50)]
+    flood, texts = [schema(number) for number in range(1, 50)], list[Compiled]()
     with pytest.raises(TooManyRequests, match="compiled constraints of this key") as refused:
-        compile_for(compiler, "anna", *flood)
+        compile_for(compiler, "anna", *flood, held=texts)
     assert refused.value.retry_after >= 1
     assert refused.value.http_status == 429
     compile_for(compiler, "ben", schema(1000), schema(1001))

@@ -11,6 +11,8 @@ pytest.importorskip("fastapi")
 
 from starlette.testclient import TestClient
 
+from espalier.constraints.base import Compiled
+from espalier.constraints.cache import ConstraintCache
 from espalier.constraints.judging import in_this_process
 from espalier.server.apps import create_app
 from espalier.server.process import garbage
@@ -25,6 +27,21 @@ def ask(web: TestClient, headers: dict[str, str], number: int) -> Any:
     return web.post("/v1/completions", json=body, headers=headers)
 
 
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> list[Compiled]:
+    """All that is compiled, as texts hold it that go on."""
+    found: list[Compiled] = []
+    put = ConstraintCache.put
+
+    def hold(cache: ConstraintCache, owner: str, key: str, compiled: Compiled) -> None:
+        found.append(compiled)
+        put(cache, owner, key, compiled)
+
+    monkeypatch.setattr(ConstraintCache, "put", hold)
+    return found
+
+
+@pytest.mark.usefixtures("held")
 def test_a_flood_of_constraints_gets_429_and_the_others_nothing(tmp_path: Path) -> None:
     """Three keys with new schemas took a server from 0.46 to 5 GB; whoever else was there paid for it."""
     (tmp_path / "keys.toml").write_text(KEYS, encoding="utf-8")
@@ -69,6 +86,7 @@ def test_a_process_that_collects_no_garbage_counts_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("held")
 def test_the_setting_is_the_ceiling_of_a_server_that_opens_its_own_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
