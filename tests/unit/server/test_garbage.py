@@ -113,6 +113,26 @@ def test_they_are_looked_at_while_a_server_is_open(monkeypatch: pytest.MonkeyPat
     asyncio.run(run())
 
 
+def test_memory_is_given_back_after_many_short_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What six texts of two megabytes had taken stayed for good: none of them took long."""
+    resident = iter([0, 10**6, 10**6, *[2 * garbage.TRIMMED_BYTES] * 1000])
+    given_back = asyncio.Event()
+    monkeypatch.setattr(garbage, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(garbage, "GROWN_BYTES", 10**12)
+    monkeypatch.setattr(garbage, "is_due", lambda *_, **__: False)
+    monkeypatch.setattr(garbage, "resident_bytes", lambda: next(resident))
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        monkeypatch.setattr(garbage, "_return_memory", lambda: loop.call_soon_threadsafe(given_back.set))
+        pools = make_pools(waiting=1)
+        async with garbage.memory_returned(pools, itertools.count().__next__):
+            await given_back.wait()
+        pools.close()
+
+    asyncio.run(run())
+
+
 def test_a_collection_that_found_much_garbage_does_not_put_off_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Garbage takes longer than what stays: after much of it the next collection seemed to take three times as long,
     was put off, and then took 3.4 s."""

@@ -47,6 +47,8 @@ GROWN_BLOCKS = 500_000
 most are garbage of compilations, and to wait with them made pauses of 0.9 s of some of 0.2 s."""
 LOOKS_AT_BLOCKS = 6
 """For each other look: in half a second compilations make a million blocks at most."""
+TRIMMED_BYTES = 64_000_000
+"""More memory than after it was last given back, after which it is again, though no work was long."""
 MANY = 1_000_000
 """Blocks of which a collection says how long the next one takes; of fewer, what is the same for all counts too much."""
 
@@ -106,7 +108,7 @@ async def memory_returned(
 
     async def keep() -> None:
         collected, trimmed, waited, rested, objects = 0, 0, 0.0, 0, Objects()
-        left = resident_bytes() or 0
+        left = kept = resident_bytes() or 0
         made = -1
 
         async def collect() -> None:
@@ -134,9 +136,10 @@ async def memory_returned(
             if due:
                 await collect()
                 collected, waited = ended, 0.0
-            if due or ended != trimmed:
+            if due or ended != trimmed or (resident_bytes() or 0) - kept > TRIMMED_BYTES:
                 trimmed = ended
                 await asyncio.to_thread(_return_memory)
+                kept = resident_bytes() or 0
             if due:
                 left = resident_bytes() or 0
 
