@@ -133,6 +133,31 @@ def test_memory_is_given_back_after_many_short_works(monkeypatch: pytest.MonkeyP
     asyncio.run(run())
 
 
+def test_what_the_first_collection_leaves_is_not_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    over = asyncio.Event()
+    monkeypatch.setattr(garbage, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(garbage, "is_due", lambda *_, **__: True)
+    monkeypatch.setattr(gc, "freeze", lambda: told.append("freeze"))
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+
+        def collect() -> None:
+            told.append("collect")
+            if told.count("collect") == 3:
+                loop.call_soon_threadsafe(over.set)
+
+        monkeypatch.setattr(gc, "collect", collect)
+        pools = make_pools(waiting=1)
+        async with garbage.memory_returned(pools, itertools.count().__next__, freezes=True):
+            await over.wait()
+        pools.close()
+
+    asyncio.run(run())
+    assert told[:4] == ["collect", "freeze", "collect", "collect"]
+
+
 def test_a_collection_that_found_much_garbage_does_not_put_off_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Garbage takes longer than what stays: after much of it the next collection seemed to take three times as long,
     was put off, and then took 3.4 s."""
@@ -207,7 +232,8 @@ def test_what_a_process_has_frozen_itself_stays_frozen(
     monkeypatch.setattr(gc, "get_freeze_count", lambda: frozen)
     monkeypatch.setattr(gc, "freeze", lambda: told.append("freeze"))
     monkeypatch.setattr(gc, "unfreeze", lambda: told.append("unfreeze"))
-    with garbage.short_collections():
+    with garbage.short_collections() as may_freeze:
+        assert may_freeze == (not frozen)
         assert gc.get_threshold() == garbage.THRESHOLDS
     assert told == done
     assert gc.get_threshold() == thresholds

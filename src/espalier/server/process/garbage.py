@@ -81,6 +81,11 @@ class Objects:
             rate = (time.thread_time() - began) / work
             self._rate = min(max(BLOCK_SECONDS, rate), SLOWEST * BLOCK_SECONDS)
 
+    def freeze(self) -> None:
+        """Leave out all that is there: it stays, so it is not looked at again."""
+        gc.freeze()
+        self._before, self._left = sys.getallocatedblocks(), 0
+
     def _blocks(self) -> int:
         return max(0, sys.getallocatedblocks() - self._before)
 
@@ -99,20 +104,26 @@ def is_due(takes: float, *, since: int, has_ended: bool, waited: float, rested: 
 
 @asynccontextmanager
 async def memory_returned(
-    pools: Pools, steps: Callable[[], int], *, constraints: ConstraintCache | None = None
+    pools: Pools, steps: Callable[[], int], *, constraints: ConstraintCache | None = None, freezes: bool = False
 ) -> AsyncIterator[None]:
     """While open, give memory back to the system after long work, which may have taken much of it, and collect garbage
     where it disturbs least. steps: how many steps the model has made; while it makes none from one look to the next, it
     rests. That nothing runs at the moment of a look is not enough: there are such moments between two streams.
-    constraints: those that are compiled here; a quarter of their ceiling of garbage cannot wait."""
+    constraints: those that are compiled here; a quarter of their ceiling of garbage cannot wait. freezes: whether what
+    the first collection leaves is not looked at again: tables and modules that came with the first requests."""
 
     async def keep() -> None:
         collected, trimmed, waited, rested, objects = 0, 0, 0.0, 0, Objects()
         left = kept = resident_bytes() or 0
+        to_freeze = freezes
         made = -1
 
         async def collect() -> None:
+            nonlocal to_freeze
             await asyncio.to_thread(objects.collect)
+            if to_freeze:
+                objects.freeze()
+                to_freeze = False
             if constraints is not None:
                 constraints.collected()
 
@@ -160,16 +171,17 @@ def _return_memory() -> None:
 
 
 @contextlib.contextmanager
-def short_collections() -> Iterator[None]:
+def short_collections() -> Iterator[bool]:
     """What was loaded stays, so it is not looked at again, and collections of all objects are left to
-    `memory_returned`. What the process has frozen itself stays frozen; nothing joins it."""
+    `memory_returned`. What the process has frozen itself stays frozen; nothing joins it. Yields whether more may be
+    frozen."""
     before, is_ours = gc.get_threshold(), not gc.get_freeze_count()
     gc.collect()
     if is_ours:
         gc.freeze()
     gc.set_threshold(*THRESHOLDS)
     try:
-        yield
+        yield is_ours
     finally:
         gc.set_threshold(*before)
         if is_ours:

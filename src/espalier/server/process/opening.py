@@ -133,10 +133,12 @@ async def open_process(settings: ServerSettings, parts: Parts, lists: tuple[Word
             stack.enter_context(ending_on_signals(ending))
             end_with_supervisor()
         if parts.engine is None:
+            freezes = stack.enter_context(short_collections())
             cache = None if compiler is None else compiler.cache
             if cache is not None:  # only here: without those collections its garbage would count for good
                 cache.ceiling = settings.constraint_bytes
-            await stack.enter_async_context(memory_returned(pools, lambda: _count_steps(running), constraints=cache))
+            keeping = memory_returned(pools, lambda: _count_steps(running), constraints=cache, freezes=freezes)
+            await stack.enter_async_context(keeping)
         names = _names(settings, app, engine)
         meter = parts.meter or _open_meter(stack, settings, engine, scheduler, names[0])
         recorders = await _open_recorders(stack, settings, meter)
@@ -228,7 +230,6 @@ async def _open_engine(stack: AsyncExitStack, app: App, settings: ServerSettings
     engine = LoadedEngine(opened, app.presets, kind=app.engine_kind(settings.model_name))
     stack.push_async_callback(asyncio.to_thread, engine.close)
     await asyncio.to_thread(_warm, engine)
-    stack.enter_context(short_collections())
     return engine
 
 
