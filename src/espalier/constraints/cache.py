@@ -70,7 +70,7 @@ class _OwnerEntries:
         return sum(entry.bytes for entry in self.entries.values())
 
 
-class _Dropped(NamedTuple):
+class _Leftover(NamedTuple):
     """compiled: returns it until it is free."""
 
     owner: str
@@ -94,7 +94,7 @@ class ConstraintCache:
         self._shared = {id(part) for part in shared}
         self._owners: dict[str, _OwnerEntries] = {}
         self._pinned: dict[str, Compiled] = {}
-        self._dropped: list[_Dropped] = []
+        self._dropped: list[_Leftover] = []
         self._lock = threading.Lock()
         self.most_of_owner, self.most_of_all = CACHE_LIMIT, CACHE_LIMIT_OF_ALL
         self.ceiling: int | None = None
@@ -213,10 +213,10 @@ class ConstraintCache:
     def _garbage(self) -> Counter[str]:
         """Bytes of what was dropped and is still there, by owner."""
         self._dropped = [each for each in self._dropped if each.compiled() is not None]
-        found: Counter[str] = Counter()
+        garbage: Counter[str] = Counter()
         for each in self._dropped:
-            found[each.owner] += each.bytes
-        return found
+            garbage[each.owner] += each.bytes
+        return garbage
 
     def _lower(self) -> None:
         """Drop what is over half of the ceiling, but the one used last of each owner."""
@@ -234,7 +234,7 @@ class ConstraintCache:
         entries = self._owners[owner].entries
         _, entry = entries.popitem(last=False)
         if self.ceiling is not None:
-            self._dropped.append(_Dropped(owner, entry.bytes, _reference(entry.compiled)))
+            self._dropped.append(_Leftover(owner, entry.bytes, _reference(entry.compiled)))
         if not entries:
             del self._owners[owner]
 
