@@ -125,7 +125,8 @@ def test_without_texts_nothing_of_prompt_and_output_is_in_the_database(
 
 def test_filters_search_and_cursor_are_one_query(store: Store) -> None:
     with server(store, "purple rain") as c:
-        free = c.post(CHAT, json={"messages": [{"role": "user", "content": "Sing of apples"}], "max_tokens": 6})
+        apples = {"messages": [{"role": "user", "content": "Sing of apples"}], "max_tokens": 6, "ignore_eos": True}
+        free = c.post(CHAT, json=apples)
         held = c.post(CHAT, json={**BODY, "structured_outputs": {"regex": "[a-z]{3}"}})
         cut = c.post(CHAT, json={**BODY, **JSON, "max_tokens": 3})
         ids = [reply.headers["x-espalier-trace"] for reply in (free, held, cut)]
