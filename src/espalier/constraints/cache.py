@@ -2,8 +2,8 @@
 
 How long a compilation takes tells no owner what another one has asked for, and no owner's specs displace another's.
 Under a ceiling, half of it is for what is kept: past that the owner with the most bytes loses those used longest ago.
-What was dropped counts as garbage until it is free. While both together are above the ceiling, the owner
-who holds the most may have nothing new compiled, and the others may. It does not know how specs are compiled.
+What was dropped counts as garbage until it is free. While both together are above the ceiling, the owner who holds the
+most may have nothing new compiled, and the others may. It does not know how specs are compiled.
 """
 
 from __future__ import annotations
@@ -79,7 +79,8 @@ class _Leftover(NamedTuple):
 
 
 def _reference(compiled: Compiled) -> Callable[[], object | None]:
-    """One of an object that takes no weak references says that it is there until all garbage was collected."""
+    """Returns the object until it is free; one that takes no weak references counts as there until all garbage was
+    collected."""
     try:
         return weakref.ref(compiled)
     except TypeError:

@@ -1,5 +1,5 @@
-"""What is compiled is free when nobody holds it: garbage that waits for a collection, which stops every thread of a
-server, would be as much as what is compiled."""
+"""Compiled constraints are free when nobody holds them: otherwise as much would wait for a collection of garbage, which
+stops every thread of a server."""
 
 from __future__ import annotations
 

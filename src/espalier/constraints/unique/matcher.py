@@ -61,9 +61,10 @@ class CompiledUniqueItems(CompiledWrapper):
         self.tokens = tokens
         self.is_easy = is_easy
         self.repeated = RepeatedStrings(tokens)
-        text_of = partial(_text_of, inner)
-        self.search = CompletionSearch(inner.machine, inner.ends, text_of, tracker)
-        self.groups = TokenGroups(inner.machine, tracker, tokens, self.search.plainest, text_of)
+        #: A token's bytes in the text.
+        self.text_of = partial(_text_of, inner)
+        self.search = CompletionSearch(inner.machine, inner.ends, self.text_of, tracker)
+        self.groups = TokenGroups(inner.machine, tracker, tokens, self.search.plainest, self.text_of)
         self.first = TrackedPosition(tracker.start, None if is_easy else self._first_way())
 
     def _first_way(self) -> bytes:
@@ -84,12 +85,8 @@ class CompiledUniqueItems(CompiledWrapper):
         data = text.encode() if isinstance(text, str) else text
         return not isinstance(self.tracker.feed(self.tracker.start, data), RepeatedItem)
 
-    def text_of(self, token: int) -> bytes:
-        """A token's bytes in the text."""
-        return _text_of(self.inner, token)
-
     def __del__(self) -> None:
-        """So that nothing waits for a collection of garbage, see `LazyNetwork`."""
+        """Break the cycles of the groups, so that they are free at once, see `LazyNetwork`."""
         if hasattr(self, "groups"):
             self.groups.release()
 

@@ -89,7 +89,8 @@ class Resource:
         self.outer = False
 
     def forget(self) -> None:
-        """Drop its subschemas. Nothing may be asked for any more."""
+        """Drop its subschemas and those of its document. Nothing may be asked for any more."""
+        self.document.subschemas = {}
         self.anchors, self.dynamic = {}, {}
         if hasattr(self, "root"):
             del self.root
@@ -99,19 +100,16 @@ class Document:
     """One JSON document. subschemas: every schema in it by pointer. shown: what stands in front of a pointer in
     messages, the address and `#`; empty for the main document."""
 
-    __slots__ = ("contents", "root", "shown", "subschemas")
+    __slots__ = ("contents", "shown", "subschemas")
 
     def __init__(self, contents: Any, shown: str) -> None:
         self.contents = contents
         self.shown = shown
         self.subschemas: dict[str, Subschema] = {}
-        self.root: Subschema
 
-    def forget(self) -> None:
-        """Drop its subschemas. Nothing may be asked for any more."""
-        self.subschemas = {}
-        if hasattr(self, "root"):
-            del self.root
+    @property
+    def root(self) -> Subschema:
+        return self.subschemas[""]
 
 
 class SchemaStore:
@@ -140,7 +138,6 @@ class SchemaStore:
         """Break the cycles of documents and subschemas, so that they are free at once, see `LazyNetwork`."""
         for resource in self.resources.values():
             resource.forget()
-            resource.document.forget()
 
     def add(self, contents: Any, uri: str, shown: str, source: Subschema | None = None) -> Document:
         document = Document(contents, shown)
@@ -148,8 +145,7 @@ class SchemaStore:
         resource = Resource(uri, self.draft_of(contents, draft), document)
         self.resources[uri] = resource
         resource.outer = bool(uri)
-        document.root = self.scan(document, contents, "", resource, 0)
-        resource.root = document.root
+        resource.root = self.scan(document, contents, "", resource, 0)
         return document
 
     def fetch(self, uri: str) -> Any:

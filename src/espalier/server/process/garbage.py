@@ -114,7 +114,7 @@ async def memory_returned(
 
     async def keep() -> None:
         collected, trimmed, waited, rested, objects = 0, 0, 0.0, 0, Objects()
-        left = kept = resident_bytes() or 0
+        left = returned = resident_bytes() or 0
         to_freeze = freezes
         made = -1
 
@@ -147,10 +147,10 @@ async def memory_returned(
             if due:
                 await collect()
                 collected, waited = ended, 0.0
-            if due or ended != trimmed or (resident_bytes() or 0) - kept > TRIMMED_BYTES:
+            if due or ended != trimmed or (resident_bytes() or 0) - returned > TRIMMED_BYTES:
                 trimmed = ended
                 await asyncio.to_thread(_return_memory)
-                kept = resident_bytes() or 0
+                returned = resident_bytes() or 0
             if due:
                 left = resident_bytes() or 0
 
