@@ -48,12 +48,12 @@ class Builds:
     def __init__(self, warm: Sequence[Callable[[], None]] = ()) -> None:
         self._warm = warm
         self._lock = threading.Lock()
-        self._begun: tuple[Processes, Any] | None = None
+        self._processes: Processes | None = None
 
     def start(self) -> None:
         """Start the processes, so that the first long build finds them ready. Raises ConfinedError."""
         if is_supported():
-            self._start_processes()[0].start()
+            self._start_processes().start()
 
     def build(
         self,
@@ -83,8 +83,8 @@ class Builds:
         return read(self._far(run, given))
 
     def _far(self, run: Remote, given: Mapping[str, Any]) -> bytes:
-        processes, folder = self._start_processes()
-        handle, name = tempfile.mkstemp(dir=folder.name)
+        processes = self._start_processes()
+        handle, name = tempfile.mkstemp(prefix="espalier-")
         os.close(handle)
         path = Path(name)
         try:
@@ -102,19 +102,12 @@ class Builds:
         finally:
             path.unlink(missing_ok=True)
 
-    def _start_processes(self) -> tuple[Processes, Any]:
+    def _start_processes(self) -> Processes:
         with self._lock:
-            if self._begun is None:
-                folder = tempfile.TemporaryDirectory(prefix="espalier-")
-                processes = Processes(count=PROCESSES, for_one=FOR_ONE, nicer=NICER, warm=self._warm)
-                weakref.finalize(self, _end, processes, folder)
-                self._begun = processes, folder
-            return self._begun
-
-
-def _end(processes: Processes, folder: Any) -> None:
-    processes.close()
-    folder.cleanup()
+            if self._processes is None:
+                self._processes = Processes(count=PROCESSES, for_one=FOR_ONE, nicer=NICER, warm=self._warm)
+                weakref.finalize(self, self._processes.close)
+            return self._processes
 
 
 def answered(given: Mapping[str, Any], make: Callable[[], bytes]) -> dict[str, Any] | None:

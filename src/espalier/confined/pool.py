@@ -64,7 +64,8 @@ def _signal_name(number: int | None) -> str:
 class Processes:
     """Worker processes. `call` may be called from any thread. nicer: what is added to their niceness. warm:
     functions of modules that every process calls at its start, so that no call pays for what is done once.
-    for_one: how many processes one owner may have at a time, all of them by default.
+    for_one: how many processes one owner may have at a time, all of them by default. files: descriptors that every
+    process inherits under the same numbers.
 
     A process takes one call at a time. Processes are started by `start`, or by the first call; a killed one is replaced
     at once, so that the next call finds it warm. One that is not ready within start_seconds is killed and replaced too.
@@ -79,7 +80,9 @@ class Processes:
         warm: Sequence[Callable[[], None]] = (),
         start_seconds: float = START_SECONDS,
         for_one: int | None = None,
+        files: Sequence[int] = (),
     ) -> None:
+        self._files = files
         self._for_one = count if for_one is None else for_one
         self._waiting: list[tuple[int, str]] = []  # the numbers of calls, and their owners
         self._numbers = itertools.count()
@@ -99,7 +102,7 @@ class Processes:
             if self._is_closed:
                 raise Unavailable("the server is closing")
             while len(self._all) < self._count:
-                process = _Process(self._command, self._parent.passed)
+                process = _Process(self._command, (*self._parent.passed, *self._files))
                 self._all.add(process)
                 self._idle.append(process)
 

@@ -7,6 +7,7 @@ of a tokenizer and knows no `Vocab`.
 from __future__ import annotations
 
 import base64
+import os
 import tempfile
 import threading
 import weakref
@@ -35,7 +36,7 @@ class FarTokenizer:
     def __init__(self, spec: str, *, spells_specials: bool) -> None:
         self._spec, self._spells_specials = spec, spells_specials
         self._lock = threading.Lock()
-        self._begun: tuple[Processes, Any] | None = None
+        self._begun: tuple[Processes, int] | None = None
 
     def takes(self, text: str) -> bool:
         """Whether this text is better encoded here."""
@@ -45,21 +46,22 @@ class FarTokenizer:
         """The ids. special: with the special tokens that the tokenizer adds. Raises OutOfTime once the limit of the
         caller is used up, Cancelled, ConfinedError."""
         processes, file = self._start_processes()
-        task = {"file": file.name, "spells_specials": self._spells_specials, "special": special, "text": text}
+        task = {"file": file, "spells_specials": self._spells_specials, "special": special, "text": text}
         packed = processes.call(encoded, task, seconds=min(left(), MOST_SECONDS), what=WHAT, owner=owner(), used=spend)
         ids: list[int] = np.frombuffer(base64.b64decode(packed), dtype="<i4").tolist()
         return ids
 
-    def _start_processes(self) -> tuple[Processes, Any]:
+    def _start_processes(self) -> tuple[Processes, int]:
+        """The processes, and the descriptor of the file that they all inherit: the tokenizer."""
         with self._lock:
             if self._begun is None:
-                # Closed, and so deleted, with this object.
-                file = tempfile.NamedTemporaryFile("w", suffix=".json", encoding="utf-8")  # noqa: SIM115
+                # Without a name: nothing is left of it however this process ends, and nothing else can delete it.
+                file = tempfile.TemporaryFile("w", encoding="utf-8")  # noqa: SIM115
                 file.write(self._spec)
                 file.flush()
-                processes = Processes(count=PROCESSES, nicer=NICER)
+                processes = Processes(count=PROCESSES, nicer=NICER, files=(file.fileno(),))
                 weakref.finalize(self, _end, processes, file)
-                self._begun = processes, file
+                self._begun = processes, file.fileno()
             return self._begun
 
 
@@ -77,10 +79,11 @@ def encoded(given: dict[str, Any]) -> str:
 
 
 @lru_cache(maxsize=4)
-def _tokenizer(file: str, spells_specials: bool) -> Any:
+def _tokenizer(file: int, spells_specials: bool) -> Any:
     from tokenizers import Tokenizer  # noqa: PLC0415  # only worker processes need it
 
-    tokenizer = Tokenizer.from_file(file)
+    # From its start: processes that inherit a descriptor also share where it stands.
+    tokenizer = Tokenizer.from_buffer(os.pread(file, os.fstat(file).st_size, 0))
     tokenizer.encode_special_tokens = not spells_specials
     tokenizer.no_truncation()
     tokenizer.no_padding()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import getpass
 import json
 import os
 import random
@@ -29,6 +30,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform == "win32", reas
 URL = "/v1/chat/completions"
 CHAT = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 30, "espalier": {"trace": True}}
 PLAIN = {"messages": CHAT["messages"], "max_tokens": 30, "stream": True}
+DEMO = Path(__file__).resolve().parents[3] / "models" / "demo"
 KILLS = int(os.environ.get("ESPALIER_KILLS", "2"))
 KEEP = {"TRACE_LEVEL": "steps", "STORE_GENERATIONS": "true"}
 COMMAND = [sys.executable, "-c", PATIENT, "serve", "-m", "fake"]
@@ -141,6 +143,22 @@ def test_what_takes_too_long_to_end_is_cut_and_the_server_ends(tmp_path: Path) -
             with contextlib.suppress(httpx2.HTTPError):
                 assert "data: [DONE]" not in list(lines)
         assert server.wait() == 0, server.text
+
+
+@pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGKILL], ids=["SIGTERM", "SIGKILL"])
+def test_a_server_leaves_no_temporary_file_behind(tmp_path: Path, sign: signal.Signals) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    with serving("-m", str(DEMO), cwd=tmp_path, env={"TMPDIR": str(temporary)}) as server:
+        words = [f"{number} word {number * number}" for number in range(8_000)]  # built in a worker process
+        body = CHAT | {"max_tokens": 1, "structured_outputs": {"choice": words}}
+        assert server.post(URL, body).status_code == 200
+        long = server.post("/tokenize", {"content": "word " * 20_000})  # encoded in another one
+        assert len(long.json()["tokens"]) > 20_000
+        server.process.send_signal(sign)
+        server.wait()
+    kept = f"torchinductor_{getpass.getuser()}"  # the folder of torch's own cache, shared by all processes of a user
+    assert not {one.name for one in temporary.iterdir()} - {kept}
 
 
 def content(line: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
@@ -64,11 +65,11 @@ def test_its_processes_and_its_file_end_with_it() -> None:
     made = FarTokenizer(SPEC, spells_specials=True)
     made.encode("a")
     processes, file = made._start_processes()
-    path = Path(file.name)
-    assert path.exists()
+    assert os.fstat(file).st_nlink == 0  # it has no name that anybody could find or delete
     del made
     assert processes._is_closed
-    assert not path.exists()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(file)
 
 
 def test_the_demo_model_encodes_long_prompts_there(demo_engine, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
