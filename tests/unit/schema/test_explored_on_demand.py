@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from random import Random
@@ -132,6 +133,39 @@ def test_random_schemas_have_one_language(seed: int) -> None:
     if found is not None:
         for turn in range(3):
             walk_both(*found, Random(turn), steps=60, with_masks=turn == 0)
+
+
+@pytest.mark.parametrize("seed", range(examples(40)))
+def test_lists_of_values_have_one_language(seed: int) -> None:
+    """Values that begin one another, that end alike and that do not, beside arrays, objects and long lists."""
+    random = Random(seed)
+    letters = random.choice(["ab", 'a"\\', "12", "é€\ud83d\ude00 "])
+
+    def value() -> Any:
+        text = "".join(random.choices(letters, k=random.randint(0, 4)))
+        number = random.choice([random.randint(-3, 130), random.randint(0, 9) / 8])
+        return random.choice([text, text, text, number, number, True, None, [text], {"a": text}])
+
+    wanted = {"enum": [value() for _ in range(random.choice([1, 6, 40]))]}
+    schema = random.choice([wanted, {"type": "array", "items": wanted}, {"properties": {"a": wanted, "ab": {}}}])
+    found = machines(
+        schema, small(), random.choice(["natural", "compact", "indented"]), random.choice(["schema", "any"])
+    )
+    assert found is not None
+    for turn in range(4):
+        walk_both(*found, Random(turn), steps=40, with_masks=turn < 2)
+
+
+def test_of_a_long_list_of_words_a_text_stands_at_few_items() -> None:
+    words = [f"word {number} of {number * 7919 % 5_000}" for number in range(5_000)]
+    rules = SchemaRules(expand({"enum": words}), layout("natural"))
+    place = rules.start
+    for byte in json.dumps(words[4_321]).encode():
+        after = place.step(byte)
+        assert after is not None
+        place = after
+        assert len(place.core) <= 2
+    assert place.is_over
 
 
 SCHEMAS: list[Any] = [

@@ -21,7 +21,7 @@ from espalier.automata.lazy.linear import ENDLESS, MOST, Linear
 from espalier.automata.lazy.rules import Later, Start
 from espalier.automata.lazy.table import Table
 from espalier.grammar.analysis import references
-from espalier.grammar.ast import NEVER, Literal, Node, RuleRef
+from espalier.grammar.ast import NEVER, Node, RuleRef
 from espalier.schema.form import Array, Boolean, Case, NodeId, NormalForm, Null, NumberForm, String, Values
 from espalier.schema.lazy.leaves import (
     NO_REMARKS,
@@ -33,11 +33,12 @@ from espalier.schema.lazy.leaves import (
     current,
     quoted_dfa,
 )
+from espalier.schema.lazy.listed import one_of_texts
 from espalier.schema.lazy.objects import LazyObjects
 from espalier.schema.lowering.any_order import AnyOrder
 from espalier.schema.lowering.arrays import ArrayRules
 from espalier.schema.lowering.layout import Layout
-from espalier.schema.lowering.linear import choice, join
+from espalier.schema.lowering.linear import join
 from espalier.schema.lowering.nodes import NodeLowering
 from espalier.schema.lowering.rulebook import Remark, RuleContext, quoted
 from espalier.schema.lowering.strings import QUOTE, StringRules
@@ -109,7 +110,7 @@ class SchemaRules(NodeLowering):
             self._current = rule
             if rule.node is None:
                 continue
-            rule.bodies = [body for case in form.cases(rule.node) if (body := self._case(case, rule)) is not None]
+            rule.bodies = [body for case in form.cases(rule.node) for body in self._bodies(case, rule)]
         self._settle()
         if root.cost >= ENDLESS:
             raise self._nothing()
@@ -156,27 +157,32 @@ class SchemaRules(NodeLowering):
         shallow = self._is_too_deep(node, depth)
         return reference(f"n{self._rule(node, depth, shallow=shallow).number}")
 
-    def _case(self, case: Case, rule: _Rule) -> Node | Linear | None:
-        """The expression or automaton of a case, None where nothing fits."""
+    def _bodies(self, case: Case, rule: _Rule) -> list[Node | Linear]:
+        """The expressions and automata of a case; none where nothing fits."""
         assert rule.node is not None
         pointer = self._form.pointer(rule.node)
-        if isinstance(case, LEAF_CASES):
-            if not self._named:
-                return self._leaf(case, pointer)
-            if case not in self._converted:
-                self._converted[case] = converted(case, "pattern")
-            automaton, remarks = self._converted[case]
-            self._note(remarks, pointer)
-            return automaton
         context = RuleContext(base="", pointer=pointer, depth=rule.depth)
         if isinstance(case, Values):
-            texts, others = self._listed(case, context)
-            return choice([*map(Literal, texts), *others])
-        if rule.shallow:
-            return None
-        if isinstance(case, Array):
-            return self._arrays.automaton(case, context)
-        return self._objects.automaton(case, context)
+            return one_of_texts(*self._listed(case, context))
+        body: Node | Linear | None
+        if isinstance(case, LEAF_CASES):
+            body = self._scalar(case, pointer)
+        elif rule.shallow:
+            body = None
+        elif isinstance(case, Array):
+            body = self._arrays.automaton(case, context)
+        else:
+            body = self._objects.automaton(case, context)
+        return [] if body is None else [body]
+
+    def _scalar(self, case: LeafCase, pointer: str) -> Node | Table | None:
+        if not self._named:
+            return self._leaf(case, pointer)
+        if case not in self._converted:
+            self._converted[case] = converted(case, "pattern")
+        automaton, remarks = self._converted[case]
+        self._note(remarks, pointer)
+        return automaton
 
     def _leaf(self, case: LeafCase, pointer: str, keyword: str = "pattern") -> Node:
         return self._leaf_ref(self._note_leaf(self._leaves.leaf(case, keyword), pointer))
