@@ -12,7 +12,6 @@ from espalier.constraints.compiler import ConstraintKind
 from espalier.constraints.function_kind import Kind as Kind
 from espalier.constraints.kind_table import KINDS as KINDS
 from espalier.constraints.spec import Choice, Gbnf, JsonObject, JsonSchema, Regex
-from espalier.errors import UnsupportedError
 
 if TYPE_CHECKING:
     from espalier.automata.languages.dfa import Dfa
@@ -116,6 +115,11 @@ class RegexKind(ConstraintKind[Regex]):
         from espalier.constraints.text import regex_language
 
         return regex_language(spec, compiler)
+
+    def machine(self, spec: Regex, compiler: Compiler) -> WatchedMachine | None:
+        from espalier.constraints.text import regex_machine
+
+        return regex_machine(spec, compiler)
 
     def judge(self, spec: Regex, text: str, words: WordFiles) -> Verdict:
         from espalier.constraints.text import judge_regex
@@ -392,13 +396,11 @@ class ToolCallsKind(ConstraintKind["ToolCalls"]):
     def automaton(self, spec: ToolCalls, compiler: Compiler) -> Dfa | Network:
         from espalier.constraints.tools.compile import tool_calls_language
 
-        _refuse_channels(spec)
         return tool_calls_language(spec, compiler)
 
     def watched(self, spec: ToolCalls, compiler: Compiler) -> WatchedLanguage:
         from espalier.constraints.tools.compile import tool_calls_watched
 
-        _refuse_channels(spec)
         return tool_calls_watched(spec, compiler)
 
     def machine(self, spec: ToolCalls, compiler: Compiler) -> WatchedMachine | None:
@@ -464,16 +466,6 @@ def _channels(spec: ToolCalls) -> Channels:
     from espalier.constraints.channels.spec import Channels
 
     return Channels.of(spec)
-
-
-def _refuse_channels(spec: ToolCalls) -> None:
-    """Raises UnsupportedError for calls in channels, which have no automaton."""
-    if spec.wire.in_channels:
-        raise UnsupportedError(
-            f"calls in the format {spec.format!r} have no automaton",
-            hint="use them as the whole constraint, or choose another format",
-            field="format",
-        )
 
 
 KINDS.fill(

@@ -10,32 +10,73 @@ import subprocess
 import warnings
 
 from espalier.automata.languages.dfa import Dfa
-from espalier.automata.languages.far import AutomatonSource
+from espalier.automata.languages.far import ROOT, AutomatonSource
 from espalier.automata.languages.network import Network
+from espalier.automata.lazy.explored import LazyStates
+from espalier.automata.lazy.network import LazyNetwork
+from espalier.automata.lazy.rules import NoRules, OwnedRule
+from espalier.automata.masks.pushdown import PushdownMachine
+from espalier.automata.masks.shared import SharedParts
 from espalier.constraints import slow_patterns
 from espalier.constraints.base import Compiled
 from espalier.constraints.compiler import Compiler
-from espalier.constraints.matching.automaton import automaton_of, compile_grammar, compile_source
+from espalier.constraints.matching.automaton import (
+    CompiledAutomaton,
+    automaton_of,
+    compile_grammar,
+    compile_source,
+    explain_source,
+)
 from espalier.constraints.matching.spelling import check_grammar, check_spelled
 from espalier.constraints.matching.token_limits import compile_limited
 from espalier.constraints.spec import Choice, Gbnf, JsonObject, Regex, Spec
 from espalier.constraints.to_gbnf import NO_COUNTING, refused
 from espalier.constraints.verdict import Verdict
+from espalier.constraints.watching import WatchedMachine
 from espalier.errors import SpecError, UnsupportedError
-from espalier.grammar.ast import Grammar
+from espalier.grammar.ambiguity import is_narrow
+from espalier.grammar.ast import Grammar, Node, RuleRef
 from espalier.grammar.json_mode import json_grammar
 from espalier.lexicon.files import WordFiles
+
+MOST_EXPLORED = 2_000
+"""Characters of a pattern that is explored on demand; a longer one is built where it can be ended."""
 
 
 def compile_regex(spec: Regex, compiler: Compiler) -> Compiled:
     """Raises RegexError with an offset, UnsupportedError for a pattern that is not regular (such as back references),
     LimitExceeded for one whose automaton is too large."""
-    return _compile(_regex(spec), spec, compiler, "pattern")
+    source = _regex(spec)
+    if len(spec.pattern) <= MOST_EXPLORED and not compiler.vocab.missing_bytes():
+        expression = regex_grammar(spec).rules[source.root].body
+        if is_narrow(expression):
+            return compile_explored(expression, source, spec, compiler)
+    return _compile(source, spec, compiler, "pattern")
+
+
+def compile_explored(expression: Node, source: AutomatonSource, spec: Spec, compiler: Compiler) -> CompiledAutomaton:
+    """An expression that is explored as its texts reach it, as the strings of a schema are; what one is found to allow
+    is not told to another, since it may be somebody else's. source: what it was read from, for explanations."""
+    start = LazyStates(NoRules(), is_shared=True).begin([expression])
+    network = LazyNetwork(LazyStates(OwnedRule(start)).begin([RuleRef(ROOT)]), owns_tables=True)
+    machine = PushdownMachine(network, compiler.vocab, compiler.trie, shared=compiler.part(SharedParts))
+    compiled = CompiledAutomaton(spec, compiler.vocab, compiler.trie, machine)
+    explain_source(compiled, source, compiler.far)
+    return compiled
 
 
 def regex_language(spec: Regex, compiler: Compiler) -> Dfa | Network:
     """The automaton of the pattern. Raises as `compile_regex`."""
     return compiler.far.build(_regex(spec), "language")
+
+
+def regex_machine(spec: Regex, compiler: Compiler) -> WatchedMachine | None:
+    """The automaton of the pattern built as a whole, for compositions: small ones become one automaton with those of
+    other members. None for a vocabulary that lacks bytes. Raises as `compile_regex`."""
+    if compiler.vocab.missing_bytes():
+        return None
+    source = _regex(spec)
+    return WatchedMachine(machine=compile_source(source, spec, compiler.far, compiler.vocab, compiler.trie).machine)
 
 
 def regex_grammar(spec: Regex) -> Grammar:

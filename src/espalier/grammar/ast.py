@@ -13,6 +13,7 @@ import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
+from functools import lru_cache
 from types import MappingProxyType
 from typing import TypeVar
 
@@ -138,7 +139,12 @@ class CharClass(_Node):
 
     def scalars(self) -> Ranges:
         """The code points that the class matches: negation applied, surrogates removed. May be empty."""
-        return subtract(complement(self.ranges) if self.negated else self.ranges, (SURROGATES,))
+        return _scalars(self.ranges, self.negated)
+
+
+@lru_cache(maxsize=1024)
+def _scalars(ranges: Ranges, negated: bool) -> Ranges:
+    return subtract(complement(ranges) if negated else ranges, (SURROGATES,))
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable
+from itertools import pairwise
 
 Ranges = tuple[tuple[int, int], ...]
 """Inclusive ranges of code points: low, high."""
@@ -33,6 +34,12 @@ def complement(ranges: Ranges) -> Ranges:
 def subtract(ranges: Ranges, other: Ranges) -> Ranges:
     """The code points of `ranges` that are not in `other`. Both must be merged."""
     return complement(merge((*complement(ranges), *other)))
+
+
+def are_disjoint(*sets: Ranges) -> bool:
+    """Whether no code point is in two of these sets, each of which is merged."""
+    bounds = sorted(pair for ranges in sets for pair in ranges)
+    return all(before[1] < after[0] for before, after in pairwise(bounds))
 
 
 def contains(ranges: Ranges, code_point: int) -> bool:

@@ -120,8 +120,9 @@ class LazyState:
 
 class LazyStates:
     """The positions met so far of the rules that share one table. rules: those that their expressions name.
-    name: of the rule, where the table has only one and explanations want its name. is_shared: by all schemas of the
-    process; such rules call no others. Thread-safe."""
+    name: of the rule, where the table has only one and explanations want its name. is_shared: what its
+    positions allow is kept with the vocabulary, not with a schema, as that of strings and numbers is; they call no
+    other rules. Thread-safe."""
 
     def __init__(self, rules: RuleTable, *, name: str | None = None, is_shared: bool = False) -> None:
         self.name = name

@@ -148,6 +148,12 @@ class Char(LazyItem):
             )
         return self.following
 
+    def step(self, items: Items, byte: int) -> Iterable[LazyItem]:
+        for members, child in self.nodes[self.at]:  # disjoint
+            if members >> byte & 1:
+                return (self.after if child == DONE else items.char(self.nodes, child, self.after),)
+        return ()
+
     def shortened(self, items: Items, longest: int) -> LazyItem:
         after = self.after.shortened(items, longest)
         return self if after is self.after else items.char(self.nodes, self.at, after)

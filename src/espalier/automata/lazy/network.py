@@ -119,7 +119,7 @@ class LazyNetwork:
         number = len(self.places)
         if number >= self._full + MAX_POSITIONS:
             raise LimitExceeded(
-                f"one token meets more than {MAX_POSITIONS} positions of its schema", hint="lower the counts"
+                f"one token meets more than {MAX_POSITIONS} positions of its constraint", hint="lower the counts"
             )
         self.places.append(self._nowhere)
         for many in (self.masks, self.moves, self.calls, self.tokens):

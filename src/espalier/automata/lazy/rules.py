@@ -44,6 +44,24 @@ class NoRules:
         """It holds nothing."""
 
 
+class OwnedRule(NoRules):
+    """For expressions that name one rule alone, by any name. start: its first position, whose table nobody else
+    reads."""
+
+    def __init__(self, start: Start) -> None:
+        self._start = start
+
+    def start_of(self, name: str) -> Start:
+        return self._start
+
+    def cost_of(self, name: str) -> int:
+        least: int = self._start.least
+        return least
+
+    def release(self) -> None:
+        self._start.explored.release()
+
+
 class RuleTable(Protocol):
     """The rules that expressions name."""
 

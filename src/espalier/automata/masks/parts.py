@@ -7,7 +7,7 @@ serve all schemas of one vocabulary. It does not know automata.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -23,6 +23,8 @@ PARTS_BYTES = 64 * 2**20
 NO_NODES = np.empty(0, dtype=np.int32)
 FEW = 8
 """So many words, each below so many nodes, are looked up one by one; more of them at once."""
+MANY = 4_096
+"""Nodes that are sorted; of more, flags are several times faster."""
 SPARSE = 8
 """A part of a mask is stored sparsely (nonzero words and their indices) if fewer than one word in so many is
 nonzero."""
@@ -35,6 +37,16 @@ class TrieNodes:
 
     def __init__(self, nodes: NDArray[np.int32]) -> None:
         self.nodes = nodes
+
+
+def nodes_of_any(many: Sequence[NDArray[np.int32]]) -> NDArray[np.int32]:
+    """The trie nodes that are in any of these, `(n,) int32`, ascending, each once."""
+    if sum(some.size for some in many) <= MANY:
+        return np.unique(np.concatenate(many))
+    there = np.zeros(1 + max(int(some.max()) for some in many if some.size), dtype=np.bool_)
+    for some in many:
+        there[some] = True
+    return there.nonzero()[0].astype(np.int32)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -16,7 +16,7 @@ from espalier.automata.languages.nfa import ByteSet, bytes_in, utf8_edges
 from espalier.automata.lazy.explored import LazyState
 from espalier.automata.lazy.items import Alternatives, Char, End, LazyItem, LiteralText, Times
 from espalier.automata.masks.layout import KIND
-from espalier.automata.masks.parts import Hand, PartStore
+from espalier.automata.masks.parts import Hand, PartStore, nodes_of_any
 from espalier.automata.masks.stacks import StackAutomaton
 from espalier.automata.masks.states import Stacks
 from espalier.errors import LimitExceeded
@@ -181,7 +181,7 @@ class HandedStates:
     def hands(self, store: PartStore) -> tuple[Hand, ...]:
         hands: list[Hand] = []
         for state, some in self._found.items():
-            nodes = store.nodes(np.unique(np.concatenate(some)) if len(some) > 1 else np.unique(some[0]))
+            nodes = store.nodes(nodes_of_any(some))
             hands += [Hand(nodes, position, pushed) for position, pushed in self._known[state]]
         return tuple(hands)
 

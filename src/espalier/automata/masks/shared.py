@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from espalier.automata.lazy.explored import LazyState
 from espalier.automata.lazy.items import End, LazyItem, LiteralText, RuleCall, Times
 from espalier.automata.lazy.keys import Except, Keys
-from espalier.automata.masks.parts import FEW, NO_NODES, MaskPart, PartStore, TrieNodes
+from espalier.automata.masks.parts import FEW, NO_NODES, MaskPart, PartStore, TrieNodes, nodes_of_any
 from espalier.automata.masks.rows import LeafRows
 from espalier.automata.masks.walker import WalkerPool, Words
 from espalier.grammar.ast import Node
@@ -118,7 +118,7 @@ class SharedParts:
         bits, exits = self.walkers.walk(self._rows, self._rows.row(place), nodes.nodes, handed=counted)
         joined = _JoinedParts(bits, exits)
         for state, below in () if counted is None else counted.nodes.items():
-            joined.add(self._part(state, self.store.nodes(np.unique(np.concatenate(below))), depth + 1))
+            joined.add(self._part(state, self.store.nodes(nodes_of_any(below)), depth + 1))
         return joined.part(self.store)
 
     def _repeated(self, place: LazyState, repeat: CountedRepeat, nodes: TrieNodes, depth: int) -> MaskPart:
@@ -147,7 +147,7 @@ class SharedParts:
             if not all(isinstance(read, LiteralText | End) for read in after.core):
                 inside = [some.nodes for some in levels if some is not self.store.whole]  # a walk has a root or nodes
                 levels = [some for some in levels if some is self.store.whole]
-                levels += [self.store.nodes(np.unique(np.concatenate(inside)))] if inside else []
+                levels += [self.store.nodes(nodes_of_any(inside))] if inside else []
             for some in levels:
                 joined.add(self._part(after, some, depth + 1))
         return joined.part(self.store)
@@ -185,7 +185,7 @@ class _JoinedParts:
             self.exits.append(part.exits.nodes)
 
     def part(self, store: PartStore) -> MaskPart:
-        return store.part(self.bits, self.exits[0] if len(self.exits) == 1 else np.unique(np.concatenate(self.exits)))
+        return store.part(self.bits, self.exits[0] if len(self.exits) == 1 else nodes_of_any(self.exits))
 
 
 class CountedRepeat(NamedTuple):

@@ -52,6 +52,13 @@ def compile_source(
     """As `compile_grammar`, in a worker process where it takes long and the caller has a limit. Raises as
     `FarAutomata.build`, and VocabError."""
     compiled = compile_automaton(far.build(source), spec, vocab, trie)
+    explain_source(compiled, source, far)
+    return compiled
+
+
+def explain_source(compiled: CompiledAutomaton, source: AutomatonSource, far: FarAutomata) -> None:
+    """Have refusals explained by the rules and places of a source."""
+    vocab, trie = compiled.vocab, compiled.trie
 
     def explainer(machine: Machine) -> Explainer:
         try:
@@ -62,7 +69,6 @@ def compile_source(
         return NetworkExplainer(network, PushdownMachine(network, vocab, trie, needs_bytes=False))
 
     compiled.explain_with(explainer)
-    return compiled
 
 
 def automaton_of(grammar: Grammar) -> Dfa | Network:

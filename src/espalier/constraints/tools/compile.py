@@ -115,9 +115,9 @@ def tool_calls_machine(spec: ToolCalls, compiler: Compiler) -> WatchedMachine | 
 
 
 def tool_calls_language(spec: ToolCalls, compiler: Compiler) -> Dfa | Network:
-    """The automaton of the texts, for compositions. Raises as `compile_tool_calls` does, and UnsupportedError if a
-    delimiter of the format is a special token of the vocabulary."""
-    _refuse_specials(_specials(spec, compiler.vocab))
+    """The automaton of the texts, for compositions. Raises as `compile_tool_calls` does, and UnsupportedError for
+    calls in channels, and if a delimiter of the format is a special token of the vocabulary."""
+    _refuse_within(spec, compiler.vocab)
     if spec.choice.mode == "none":
         return _without_calls(spec, compiler)
     return _automaton(_assembly(spec, compiler, calls_grammar(spec), {}))
@@ -125,17 +125,24 @@ def tool_calls_language(spec: ToolCalls, compiler: Compiler) -> Dfa | Network:
 
 def tool_calls_watched(spec: ToolCalls, compiler: Compiler) -> WatchedLanguage:
     """The same with the tracker of arrays with unique items. Raises as `tool_calls_language`."""
+    _refuse_within(spec, compiler.vocab)
     tracker, is_easy = (None, True) if spec.choice.mode == "none" else calls_tracker(spec)
     if tracker is None:
         return WatchedLanguage(automaton=tool_calls_language(spec, compiler))
-    _refuse_specials(_specials(spec, compiler.vocab))
     assembly = _assembly(spec, compiler, calls_grammar(spec, has_tracker=True), {})
     return WatchedLanguage(automaton=_automaton(assembly), tracker=tracker, is_easy=is_easy)
 
 
-def _refuse_specials(specials: Mapping[str, int]) -> None:
-    """Raises UnsupportedError for delimiters that are special tokens: they stand in no composition."""
-    if specials:
+def _refuse_within(spec: ToolCalls, vocab: Vocab) -> None:
+    """Raises UnsupportedError for calls that stand in no composition: those in channels, and those with a
+    delimiter that is a special token."""
+    if spec.wire.in_channels:
+        raise UnsupportedError(
+            f"calls in the format {spec.format!r} have no automaton",
+            hint="use them as the whole constraint, or choose another format",
+            field="format",
+        )
+    if specials := _specials(spec, vocab):
         raise UnsupportedError(
             f"{', '.join(specials)} is a special token here, and ToolCalls with special tokens stands alone",
             hint="use it as the whole constraint, or choose a format of plain text",

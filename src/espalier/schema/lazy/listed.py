@@ -30,13 +30,13 @@ def one_of_texts(texts: Iterable[str], others: Iterable[Node] = ()) -> list[Node
         if len(longer) <= FEW:
             longer = []
         else:
-            automata.append(Listed(longer))
+            automata.append(TextKeys(longer))
         rest = set(group).difference(longer)
         apart += [Literal(text) for text in group if text in rest]
     return [choice(apart), *automata] if apart else automata
 
 
-class Listed:
+class TextKeys:
     """A `KeyedLinear` of texts that end with the same ASCII character, and have others before it."""
 
     def __init__(self, texts: Iterable[str]) -> None:

@@ -1,0 +1,138 @@
+"""A pattern that is explored on demand allows what its automaton allows, built as a whole."""
+
+from __future__ import annotations
+
+from functools import cache
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from espalier.constraints.compiler import Compiler
+from espalier.constraints.matching.automaton import CompiledAutomaton, compile_source
+from espalier.constraints.spec import Regex
+from espalier.constraints.text import MOST_EXPLORED, _regex, compile_explored, regex_grammar
+from espalier.errors import RegexError
+from espalier.tokens import mask as masks
+from espalier.tokens.vocab import Vocab
+from tests.examples import examples
+from tests.unit.grammar.test_ambiguity import NARROW, WIDE
+
+WORDS = [
+    "ab",
+    "abc",
+    "aa",
+    "aaaa",
+    "a ",
+    " a",
+    "12",
+    "-0",
+    "x.",
+    '"a',
+    '\\"',
+    "é",
+    "läu",
+    "😀😀",
+    "\n",
+    "the quick",
+    "bb b",
+]
+PATTERNS = [
+    *[pattern for pattern in NARROW if "{0,100}" not in pattern],
+    *[pattern for pattern in WIDE if len(pattern) < 20 and "300" not in pattern and "1000" not in pattern],
+    "",
+    "a{0}",
+    "(a|b|)c?",
+    "[^a]{2,}",
+    r"\S{3,9}\s?",
+    "(?s:.){0,6}",
+    "(ab|a)(bc|c)?",
+    "((a|ab)(c|bcd)){1,3}",
+    "é{1,3}|läu+",
+]
+
+
+@cache
+def compiler() -> Compiler:
+    tokens = [*([bytes([byte]) for byte in range(256)]), *(word.encode() for word in WORDS), b""]
+    return Compiler(Vocab.from_tokens(tokens, eos_ids=[len(tokens) - 1], name="small"))
+
+
+def both(pattern: str) -> tuple[CompiledAutomaton, CompiledAutomaton]:
+    """The pattern explored, and built."""
+    made, source, spec = compiler(), _regex(Regex(pattern)), Regex(pattern)
+    explored = compile_explored(regex_grammar(spec).rules[source.root].body, source, spec, made)
+    return explored, compile_source(source, spec, made.far, made.vocab, made.trie)
+
+
+def walk(pattern: str, seed: int, steps: int = 40) -> None:
+    """One random text, of which every mask and every answer is compared."""
+    random, width = Random(seed), compiler().vocab.width
+    one, other = (compiled.matcher() for compiled in both(pattern))
+    for _ in range(steps):
+        mask = one.mask()
+        assert bytes(mask) == bytes(other.mask()), pattern
+        assert one.is_accepting == other.is_accepting
+        assert len(one.shortest_completion()) == len(other.shortest_completion())
+        assert one.forced() == other.forced()
+        allowed = masks.allowed_ids(mask, width).tolist()
+        refused = random.randrange(width)
+        assert one.allows(refused) == other.allows(refused) == (refused in allowed)
+        if one.is_finished or not allowed:
+            break
+        token = random.choice(allowed)
+        one.advance(token)
+        other.advance(token)
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_these_patterns_allow_the_same_explored_and_built(pattern: str) -> None:
+    for seed in range(3):
+        walk(pattern, seed)
+
+
+atoms = st.sampled_from(["a", "b", "ab", " ", "[ab]", "[^a]", ".", r"\d", r"\w", "é", "1", '"'])
+patterns = st.recursive(
+    atoms,
+    lambda inner: st.one_of(
+        st.lists(inner, min_size=2, max_size=3).map("".join),
+        st.lists(inner, min_size=2, max_size=3).map(lambda options: f"(?:{'|'.join(options)})"),
+        st.tuples(inner, st.sampled_from(["?", "*", "+", "{2}", "{1,3}", "{2,}", "{0,40}"])).map(
+            lambda both: f"(?:{both[0]}){both[1]}"
+        ),
+    ),
+    max_leaves=6,
+)
+
+
+@given(patterns, st.integers(0, 99))
+@settings(max_examples=examples(120), deadline=None)
+def test_drawn_patterns_allow_the_same_explored_and_built(pattern: str, seed: int) -> None:
+    walk(pattern, seed, steps=15)
+
+
+def test_what_is_narrow_is_not_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Compiler(compiler().vocab)
+
+    def build(*args: object) -> None:
+        raise AssertionError("it was built")
+
+    monkeypatch.setattr(made.far, "build", build)
+    assert made.compile(Regex(r"[a-z]{1,5000}( \w+)*")).matcher().mask().any()
+    for pattern in (".*a.{300}", "a" * (MOST_EXPLORED + 1)):
+        with pytest.raises(AssertionError, match="it was built"):
+            made.compile(Regex(pattern))
+
+
+def test_a_pattern_without_any_text_is_refused_before_it_is_explored() -> None:
+    with pytest.raises(RegexError, match="no text matches"):
+        compiler().compile(Regex(r"a[^\s\S]b"))
+
+
+def test_a_pattern_with_long_counts_is_no_longer_too_large() -> None:
+    matcher = compiler().compile(Regex(r"\p{L}{1,400}( \p{L}{1,400}){0,1000}")).matcher()
+    for byte in "läuft die Zeit".encode():
+        assert masks.test(matcher.mask(), byte)
+        matcher.advance(byte)
+    assert matcher.is_accepting
