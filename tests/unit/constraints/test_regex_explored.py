@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.matching.automaton import CompiledAutomaton, compile_source
-from espalier.constraints.spec import Regex
+from espalier.constraints.spec import JsonSchema, Regex
 from espalier.constraints.text import MOST_EXPLORED, _regex, compile_explored, regex_grammar
 from espalier.errors import RegexError
 from espalier.tokens import mask as masks
@@ -136,3 +136,32 @@ def test_a_pattern_with_long_counts_is_no_longer_too_large() -> None:
         assert masks.test(matcher.mask(), byte)
         matcher.advance(byte)
     assert matcher.is_accepting
+
+
+COUNTED = [
+    # What begins elsewhere leads to texts of so many characters, or to texts that a kind of characters ends.
+    r"(?:[^\"]{0,3}zz\n|\t{0,3})",
+    r"(?:[^\"]{0,3}z\n|\t*)",
+    r"(?:[^\"\u0007]{0,3}z{1,4}\n|\t{0,3})",
+    r"\d?(?:[^<]{0,2}>|9{0,3})",
+    r"(?:1|[^\v]{1,6}\v)(?:\w{0,5} )?",
+]
+
+
+@pytest.mark.parametrize("pattern", COUNTED)
+def test_texts_of_counted_length_are_not_taken_for_texts_of_any_length(pattern: str) -> None:
+    """A token such as " was" was in the mask, and was refused when it was sampled."""
+    vocab = Vocab.from_tokens(
+        [*(bytes([byte]) for byte in range(256)), b" was", b"was", b"<think>", b"abcdefgh", b""], eos_ids=[260]
+    )
+    for spec, before in ((Regex(pattern), b""), (JsonSchema({"type": "string", "pattern": f"^(?:{pattern})$"}), b'"')):
+        matcher = Compiler(vocab).compile(spec).matcher()
+        for byte in before:
+            matcher.advance(byte)
+        for _ in range(4):
+            mask = matcher.mask()
+            allowed = [token for token in range(vocab.width) if matcher.allows(token)]
+            assert masks.allowed_ids(mask, vocab.width).tolist() == allowed
+            matcher.advance(next(token for token in (32, 97, *allowed) if token in allowed))
+            if matcher.is_finished:
+                break

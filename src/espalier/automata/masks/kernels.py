@@ -204,7 +204,7 @@ def _follow(
     that stand in the way of a longer one: they are the first of `unknown`; and a kind after which too little can be
     read, 0 if there is none: then the others do not count. A backslash is such a kind. queue: (Q, 2) int32. marks:
     (8 S,) uint8, zero before and after."""
-    first, last = 0, 1
+    first, last, most = 0, 1, ENDLESS_REACH
     queue[0, 0], queue[0, 1] = 8 * state, 0  # state and what is left of a character, as `_rest` knows it; the kind read
     marks[8 * state] = 1
     kinds, reach, opened, unwanted = wanted, 0, 0, 0
@@ -248,9 +248,9 @@ def _follow(
             break
         kinds = narrowed
         reach += 1
-        if reach == MAX_REACH:
+        if reach >= min(most, MAX_REACH):
             break
-        end, full = last, False
+        end, full, stops = last, False, 0
         for q in range(first, end):
             at, within = queue[q, 0] >> 3, queue[q, 0] & 7
             low, high, rest, letter, latest = 0, 255, 0, -1, 0
@@ -269,7 +269,11 @@ def _follow(
                 if classes[byte] == letter and rest == latest:
                     continue  # as the byte before
                 letter, latest = classes[byte], rest
-                after = 8 * readings[table[at, classes[byte]], SIMPLER] + rest
+                target = table[at, classes[byte]]
+                stops |= readings[target, STOPS]
+                if readings[target, LIMIT]:
+                    most = min(most, reach + readings[target, LIMIT])
+                after = 8 * readings[target, SIMPLER] + rest
                 if not marks[after]:
                     if last == queue.shape[0]:
                         full = True
@@ -277,10 +281,11 @@ def _follow(
                     marks[after] = 1
                     queue[last, 0], queue[last, 1] = after, via
                     last += 1
+        kinds &= ~stops
         if full:
             break
         if last == end:
-            reach = ENDLESS_REACH
+            reach = most
             break
         first = end
     for q in range(last):

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 from espalier.automata.masks.kernels import FIRST, PLACE, SKIP
 from espalier.kernels.compiled import BYTES, I32, I32_ROWS, INT, U32, kernel
 
-# compiled with: a215e636
+# compiled with: 9e14f16b
 
 Array: TypeAlias = Any  # numpy arrays; shapes and types are in the docstrings
 

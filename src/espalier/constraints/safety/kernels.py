@@ -40,7 +40,7 @@ from espalier.constraints.safety.unescape import (
 )
 from espalier.kernels.compiled import BOOL, BYTES, I32, I32_ROWS, I64, I64_ROWS, INT, U32, kernel
 
-# compiled with: cae79a75
+# compiled with: c75689df
 
 Array: TypeAlias = Any  # numpy arrays; shapes and types are above
 Filter: TypeAlias = Any

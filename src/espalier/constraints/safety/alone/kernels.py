@@ -11,7 +11,7 @@ from espalier.automata.masks.kernels import FIRST, PLACE, SKIP
 from espalier.constraints.safety.unescape import HEX, INT64, PLAIN, UNKNOWN, decode_as, next_character
 from espalier.kernels.compiled import BOOL, I16, I32, I32_ROWS, I64, I64_ROWS, INT, U32, kernel
 
-# compiled with: 93bbcd96
+# compiled with: bae8af0e
 
 Array: TypeAlias = Any  # numpy arrays; shapes and types are in the docstrings
 
