@@ -1,4 +1,7 @@
-"""`python -m benchmarks.page`: measures everything, and writes the page. `--compare REV` compares two commits."""
+"""`python -m benchmarks.page`: measures everything, and writes the page.
+
+`--compare REV` compares two commits, `--beside FILE` two runs.
+"""
 
 from __future__ import annotations
 
@@ -39,6 +42,9 @@ def main() -> int:
     parser.add_argument(
         "--compare", metavar="REV", help="measure this commit beside the working tree, and write no page"
     )
+    parser.add_argument(
+        "--beside", type=Path, metavar="FILE", help="measure nothing: which ratios of another run's bench.json differ"
+    )
     arguments = parser.parse_args()
     if arguments.repetitions is None:
         arguments.repetitions = 3 if arguments.quick else 5
@@ -46,6 +52,9 @@ def main() -> int:
         arguments.idle_seconds = 0.0 if arguments.quick else IDLE_SECONDS
     if arguments.compare:
         return compare.main(arguments.compare, arguments.only, arguments.repetitions, is_quick=arguments.quick)
+    if arguments.beside:
+        compare.show_other_run(*(json.loads(file.read_text(encoding="utf-8")) for file in (DATA, arguments.beside)))
+        return 0
     if arguments.write:
         write(json.loads(DATA.read_text(encoding="utf-8")), arguments.out)
         return 0

@@ -1,6 +1,7 @@
-"""Compares two commits of Espalier by the benchmarks of the working tree: what changed beyond noise.
+"""Compares two commits of Espalier by the benchmarks of the working tree: what changed beyond noise; and two runs of
+the page: which ratios came out otherwise.
 
-The older one is checked out beside the working tree; repetitions take turns. Only what differs in all repetitions in
+The older commit is checked out beside the working tree; repetitions take turns. Only what differs in all repetitions in
 the same direction is told.
 """
 
@@ -9,13 +10,17 @@ from __future__ import annotations
 import statistics
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from benchmarks.harness import Table
 from benchmarks.page.measure import ROOT, joined, run_once
-from benchmarks.page.plan import selected
-from benchmarks.page.ratios import is_change
+from benchmarks.page.plan import PARTS, selected
+from benchmarks.page.ratios import is_change, ratios
+
+NEAR = 0.1
+"""Two runs are alike where a ratio differs by no more than this share."""
 
 
 def main(revision: str, names: Sequence[str], repetitions: int, *, is_quick: bool) -> int:
@@ -58,3 +63,29 @@ def _show(title: str, before: Sequence[dict], after: Sequence[dict]) -> bool:  #
             f"{row['table']}: {row['row']}"[:55], row["unit"], *middles, share, "  worse" if worse else "  better"
         )
     return is_worse
+
+
+def show_other_run(first: Mapping[str, Any], second: Mapping[str, Any]) -> None:
+    """Print the ratios of two runs of the page that differ by more than NEAR, and how many do not. first, second: their
+    data; only parts and rows that both have count, and only where the columns are engines."""
+    apart = {part.title for part in PARTS if not part.is_compared}
+    table = Table({"": "<64", "peer": "<20", "first": ">10.3g", "second": ">10.3g", "÷": ">8.2f"})
+    before, after = _ratios(first, apart), _ratios(second, apart)
+    both = [key for key in before if key in after]
+    far = [key for key in both if abs(after[key] / before[key] - 1) > NEAR]
+    for key in far:
+        name, peer = key
+        table.row(name[:63], peer, before[key], after[key], after[key] / before[key])
+    print(f"{len(both) - len(far)} of {len(both)} ratios are within {NEAR:.0%}")
+
+
+def _ratios(data: Mapping[str, Any], apart: set[str]) -> dict[tuple[str, str], float]:
+    """The ratios of a run, by row and peer; those of 0 left out."""
+    return {
+        (f"{row['table']}: {row['row']}", ratio.peer): ratio.middle
+        for part in data["parts"]
+        if part["title"] not in apart
+        for row in part["rows"]
+        for ratio in ratios(row)
+        if ratio.middle
+    }

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from benchmarks import figures
-from benchmarks.page import measure, plots, quoted
+from benchmarks.page import compare, measure, plots, quoted
 from benchmarks.page.document import document
 from benchmarks.page.plan import PARTS
 from benchmarks.page.ratios import is_change, number, ratios, verdict
@@ -71,6 +71,14 @@ def test_a_change_is_told_only_where_no_repetition_denies_it() -> None:
     assert is_change([1.0, 1.1, 1.2], [1.3, 1.4, 1.5])
     assert is_change([1.3, 1.4], [1.0, 1.1])
     assert not is_change([1.0, 1.4], [1.3, 1.5])
+
+
+def test_two_runs_are_alike_where_their_ratios_differ_by_a_tenth_at_most(capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = page_of(row([2.0], near=[1.0], far=[1.0])), page_of(row([2.0], near=[1.05], far=[1.5], new=[1.0]))
+    compare.show_other_run(first, second)
+    told = capsys.readouterr().out.splitlines()
+    assert [line.split()[-4:] for line in told[1:-1]] == [["far", "2", "1.33", "0.67"]]
+    assert told[-1] == "1 of 2 ratios are within 10%"
 
 
 @pytest.mark.parametrize(
