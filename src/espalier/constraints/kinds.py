@@ -145,6 +145,11 @@ class ChoiceKind(ConstraintKind[Choice]):
 
         return choice_language(spec, compiler)
 
+    def machine(self, spec: Choice, compiler: Compiler) -> WatchedMachine | None:
+        from espalier.constraints.text import choice_machine
+
+        return choice_machine(spec, compiler)
+
     def judge(self, spec: Choice, text: str, words: WordFiles) -> Verdict:
         from espalier.constraints.text import judge_choice
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 import re
 import subprocess
 import warnings
+from collections.abc import Iterable
 
 from espalier.automata.languages.dfa import Dfa
 from espalier.automata.languages.far import ROOT, AutomatonSource
 from espalier.automata.languages.network import Network
-from espalier.automata.lazy.explored import LazyStates
+from espalier.automata.lazy.explored import LazyState, LazyStates
 from espalier.automata.lazy.network import LazyNetwork
 from espalier.automata.lazy.rules import NoRules, OwnedRule
 from espalier.automata.masks.pushdown import PushdownMachine
@@ -35,9 +36,10 @@ from espalier.constraints.verdict import Verdict
 from espalier.constraints.watching import WatchedMachine
 from espalier.errors import SpecError, UnsupportedError
 from espalier.grammar.ambiguity import is_narrow
-from espalier.grammar.ast import Grammar, Node, RuleRef
+from espalier.grammar.ast import Alternative, Grammar, Literal, Node, RuleRef
 from espalier.grammar.json_mode import json_grammar
 from espalier.lexicon.files import WordFiles
+from espalier.schema.lazy.listed import one_of_texts
 
 MOST_EXPLORED = 2_000
 """Characters of a pattern that is explored on demand; a longer one is built where it can be ended."""
@@ -49,16 +51,36 @@ def compile_regex(spec: Regex, compiler: Compiler) -> Compiled:
     source = _regex(spec)
     if len(spec.pattern) <= MOST_EXPLORED and not compiler.vocab.missing_bytes():
         expression = regex_grammar(spec).rules[source.root].body
-        if is_narrow(expression):
-            return compile_explored(expression, source, spec, compiler)
+        words = words_of(expression)
+        start = words_start(words) if words else expression_start(expression) if is_narrow(expression) else None
+        if start is not None:
+            return compile_explored(start, source, spec, compiler)
     return _compile(source, spec, compiler, "pattern")
 
 
-def compile_explored(expression: Node, source: AutomatonSource, spec: Spec, compiler: Compiler) -> CompiledAutomaton:
-    """An expression that is explored as its texts reach it, as the strings of a schema are; what one is found to allow
-    is not told to another, since it may be somebody else's. source: what it was read from, for explanations."""
+def words_of(expression: Node) -> tuple[str, ...]:
+    """The words of an expression that is a choice of some; none for others."""
+    options = expression.options if isinstance(expression, Alternative) else ()
+    words = [option.text for option in options if isinstance(option, Literal)]
+    return tuple(words) if len(words) == len(options) else ()
+
+
+def expression_start(expression: Node) -> LazyState:
+    """The first position of an expression that is explored as its texts reach it, as the strings of a schema are. What
+    one is found to allow is not told to another, since it may be somebody else's."""
     start = LazyStates(NoRules(), is_shared=True).begin([expression])
-    network = LazyNetwork(LazyStates(OwnedRule(start)).begin([RuleRef(ROOT)]), owns_tables=True)
+    return LazyStates(OwnedRule(start)).begin([RuleRef(ROOT)])
+
+
+def words_start(words: Iterable[str]) -> LazyState:
+    """The same of a choice of words."""
+    return LazyStates(NoRules()).begin(one_of_texts([*dict.fromkeys(words)]))
+
+
+def compile_explored(start: LazyState, source: AutomatonSource, spec: Spec, compiler: Compiler) -> CompiledAutomaton:
+    """Compile what is explored on demand from a position on, all of whose tables are its own. source: what it was read
+    from, for explanations."""
+    network = LazyNetwork(start, owns_tables=True)
     machine = PushdownMachine(network, compiler.vocab, compiler.trie, shared=compiler.part(SharedParts))
     compiled = CompiledAutomaton(spec, compiler.vocab, compiler.trie, machine)
     explain_source(compiled, source, compiler.far)
@@ -73,9 +95,12 @@ def regex_language(spec: Regex, compiler: Compiler) -> Dfa | Network:
 def regex_machine(spec: Regex, compiler: Compiler) -> WatchedMachine | None:
     """The automaton of the pattern built as a whole, for compositions: small ones become one automaton with those of
     other members. None for a vocabulary that lacks bytes. Raises as `compile_regex`."""
+    return _built_machine(_regex(spec), spec, compiler)
+
+
+def _built_machine(source: AutomatonSource, spec: Spec, compiler: Compiler) -> WatchedMachine | None:
     if compiler.vocab.missing_bytes():
         return None
-    source = _regex(spec)
     return WatchedMachine(machine=compile_source(source, spec, compiler.far, compiler.vocab, compiler.trie).machine)
 
 
@@ -93,8 +118,20 @@ def compile_choice(spec: Choice, compiler: Compiler) -> Compiled:
     more choices than an automaton holds."""
     _check_options(spec)
     check_spelled(spec.options, "choices", "options", compiler.vocab, compiler.trie)
-    source = AutomatonSource(form="words", words=tuple(spec.options))
+    source = _words(spec)
+    if not compiler.vocab.missing_bytes():
+        return compile_explored(words_start(spec.options), source, spec, compiler)
     return compile_source(source, spec, compiler.far, compiler.vocab, compiler.trie)
+
+
+def _words(spec: Choice) -> AutomatonSource:
+    return AutomatonSource(form="words", words=tuple(spec.options))
+
+
+def choice_machine(spec: Choice, compiler: Compiler) -> WatchedMachine | None:
+    """As `regex_machine`."""
+    _check_options(spec)
+    return _built_machine(_words(spec), spec, compiler)
 
 
 def choice_language(spec: Choice, compiler: Compiler) -> Dfa:

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.matching.automaton import CompiledAutomaton, compile_source
-from espalier.constraints.spec import JsonSchema, Regex
-from espalier.constraints.text import MOST_EXPLORED, _regex, compile_explored, regex_grammar
+from espalier.constraints.spec import Choice, JsonSchema, Regex
+from espalier.constraints.text import (
+    MOST_EXPLORED,
+    _regex,
+    _words,
+    compile_explored,
+    expression_start,
+    regex_grammar,
+    words_start,
+)
 from espalier.errors import RegexError
 from espalier.tokens import mask as masks
 from espalier.tokens.vocab import Vocab
@@ -62,17 +71,24 @@ def compiler() -> Compiler:
 def both(pattern: str) -> tuple[CompiledAutomaton, CompiledAutomaton]:
     """The pattern explored, and built."""
     made, source, spec = compiler(), _regex(Regex(pattern)), Regex(pattern)
-    explored = compile_explored(regex_grammar(spec).rules[source.root].body, source, spec, made)
+    explored = compile_explored(expression_start(regex_grammar(spec).rules[source.root].body), source, spec, made)
     return explored, compile_source(source, spec, made.far, made.vocab, made.trie)
 
 
-def walk(pattern: str, seed: int, steps: int = 40) -> None:
+def both_of_words(words: Sequence[str]) -> tuple[CompiledAutomaton, CompiledAutomaton]:
+    """A choice, explored and built."""
+    made, spec = compiler(), Choice(words)
+    explored = compile_explored(words_start(words), _words(spec), spec, made)
+    return explored, compile_source(_words(spec), spec, made.far, made.vocab, made.trie)
+
+
+def walk(compiled: tuple[CompiledAutomaton, CompiledAutomaton], seed: int, steps: int = 40) -> None:
     """One random text, of which every mask and every answer is compared."""
     random, width = Random(seed), compiler().vocab.width
-    one, other = (compiled.matcher() for compiled in both(pattern))
+    one, other = (each.matcher() for each in compiled)
     for _ in range(steps):
         mask = one.mask()
-        assert bytes(mask) == bytes(other.mask()), pattern
+        assert bytes(mask) == bytes(other.mask()), compiled[0].spec
         assert one.is_accepting == other.is_accepting
         assert len(one.shortest_completion()) == len(other.shortest_completion())
         assert one.forced() == other.forced()
@@ -89,7 +105,7 @@ def walk(pattern: str, seed: int, steps: int = 40) -> None:
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_these_patterns_allow_the_same_explored_and_built(pattern: str) -> None:
     for seed in range(3):
-        walk(pattern, seed)
+        walk(both(pattern), seed)
 
 
 atoms = st.sampled_from(["a", "b", "ab", " ", "[ab]", "[^a]", ".", r"\d", r"\w", "é", "1", '"'])
@@ -109,7 +125,30 @@ patterns = st.recursive(
 @given(patterns, st.integers(0, 99))
 @settings(max_examples=examples(120), deadline=None)
 def test_drawn_patterns_allow_the_same_explored_and_built(pattern: str, seed: int) -> None:
-    walk(pattern, seed, steps=15)
+    walk(both(pattern), seed, steps=15)
+
+
+letters = st.sampled_from(["a", "b", "ab", " ", "é", "läu", "1", '"', "the quick", "😀"])
+
+
+@given(st.lists(st.lists(letters, max_size=4).map("".join), min_size=1, max_size=30), st.integers(0, 99))
+@example(["ab", "a", "abc", "", "aaaa", "aa", "ab"], 1)
+@settings(max_examples=examples(120), deadline=None)
+def test_drawn_words_allow_the_same_explored_and_built(words: list[str], seed: int) -> None:
+    walk(both_of_words(words), seed, steps=12)
+
+
+def test_a_long_choice_and_a_pattern_of_words_are_explored(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = [f"word {number} of {number * 7919 % 3000}" for number in range(3_000)]
+    vocab, made = compiler().vocab, Compiler(compiler().vocab)
+    monkeypatch.setattr(made.far, "build", None)
+    for spec in (Choice(words), Regex("|".join(words[:90]))):
+        matcher = made.compile(spec).matcher()
+        for byte in words[77].encode():
+            assert masks.test(matcher.mask(), byte)
+            matcher.advance(byte)
+        assert matcher.is_accepting
+        assert masks.allowed_ids(matcher.mask(), vocab.width).tolist() == [*vocab.eos_ids]
 
 
 def test_what_is_narrow_is_not_built(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Hashable, Iterable
 from espalier.automata.languages.nfa import ByteSet
 from espalier.automata.lazy.costs import least_without, narrowed
 from espalier.automata.lazy.items import Arrivals, Items, LazyItem
-from espalier.automata.lazy.linear import ENDLESS, KeyedLinear, Linear, LinearCosts, State
+from espalier.automata.lazy.linear import ANY_BYTE, ENDLESS, KeyedLinear, Linear, LinearCosts, State
 from espalier.automata.lazy.rules import Start
 from espalier.grammar.ast import Node
 from espalier.time_limit import check as check_time
@@ -89,12 +89,11 @@ class Keys(LazyItem):
         rest = data[at:]
         targets: list[tuple[LazyItem, int]] = []
         # A key that ends before `data` does is followed by its last byte, which may also be part of a key.
-        size = rest.find(keyed.last, 1)
-        while size > 0:
-            key = self._first(rest[:size])
-            if key < len(wanted) and texts[wanted[key]][begin:] == rest[:size]:
-                targets.append((self.after(items, wanted[key]), at + size))
-            size = rest.find(keyed.last, size + 1)
+        for size in range(1, len(rest)):
+            if keyed.last in (rest[size], ANY_BYTE):
+                key = self._first(rest[:size])
+                if key < len(wanted) and texts[wanted[key]][begin:] == rest[:size]:
+                    targets.append((self.after(items, wanted[key]), at + size))
         first = self._first(rest)
         past = first
         if first < len(wanted) and texts[wanted[first]].startswith(rest, begin):

@@ -21,6 +21,9 @@ ENDLESS = 1 << 200
 MOST = 1 << 60
 """The cost of a rule whose shortest text is longer than that: far too long to be written, but not without end."""
 
+ANY_BYTE = 256
+"""See `KeyedLinear`."""
+
 State: TypeAlias = Hashable
 Edges: TypeAlias = Sequence[tuple[Node, State]]
 Cost: TypeAlias = Callable[[Node], int]
@@ -87,7 +90,8 @@ class KeyChoice:
 
 class KeyedLinear(Linear, Protocol):
     """A `Linear` with a choice of keys. texts: the keys without their last byte, sorted, all different and none empty.
-    last: the byte that ends each key, with which begins what follows it; a text may be the beginning of another one."""
+    last: the byte that ends each key, with which begins what follows it; a text may be the beginning of another one.
+    ANY_BYTE where the texts are whole, and anything or nothing follows them."""
 
     @property
     def texts(self) -> Sequence[bytes]: ...

@@ -21,7 +21,7 @@ from espalier.automata.languages.nfa import ByteSet
 from espalier.automata.lazy.explored import LazyState
 from espalier.automata.lazy.items import LiteralText
 from espalier.automata.lazy.keys import Keys
-from espalier.automata.lazy.linear import KeyedLinear
+from espalier.automata.lazy.linear import ANY_BYTE, KeyedLinear
 from espalier.automata.lazy.network import LazyNetwork
 from espalier.automata.masks.cache import ByteCache
 from espalier.automata.masks.machine import Landings, missing_bytes, missing_error
@@ -35,12 +35,13 @@ from espalier.automata.masks.parts import (
     PartStore,
     Sharing,
     TrieNodes,
+    nodes_of_any,
 )
 from espalier.automata.masks.positions import PositionNetwork
 from espalier.automata.masks.rows import HandedStates, StackRows
 from espalier.automata.masks.stacks import MAX_INTERNED, MAX_WORK, StackAutomaton
 from espalier.automata.masks.states import Stacks
-from espalier.automata.masks.walker import ANY_BYTE, Walker, WalkerPool, Words
+from espalier.automata.masks.walker import Walker, WalkerPool, Words
 from espalier.errors import VocabError
 from espalier.grammar.ast import TokenRef
 from espalier.time_limit import WorkLock
@@ -328,7 +329,7 @@ class PushdownMachine:
         if (len(wanted) + len(texts)) * places.nodes.size > FEW:
             return self._many_words(shared, network, place, places)
         ids: list[int] = []
-        ends: list[tuple[LazyState, list[int]]] = []
+        ends: dict[LazyState, list[int]] = {}
         starts, follow = places.nodes.tolist(), shared.walkers.follow
         if keys is not None:
             keyed = keyed_of(keys)
@@ -336,22 +337,22 @@ class PushdownMachine:
                 below = [follow(keyed.texts[key][keys.at :], start, last=keyed.last) for start in starts]
                 ids += [token for some, _, _ in below for token in some]
                 if nodes := [node for _, _, node in below if node >= 0]:
-                    ends.append((explored.after_key(keys, key), nodes))
+                    ends.setdefault(explored.after_key(keys, key), []).extend(nodes)
         for text in texts:
             below = [follow(text.text[text.at :], start, last=ANY_BYTE) for start in starts]
             ids += [token for some, _, _ in below for token in some]
             if nodes := [node for _, _, node in below if node >= 0]:
-                ends.append((explored.start([text.after]), nodes))
+                ends.setdefault(explored.start([text.after]), []).extend(nodes)
         hands = [
-            Hand(self._store.nodes(np.array(sorted(at), dtype=np.int32)), network.number(after), is_frame=True)
-            for after, at in ends
+            Hand(self._store.nodes(np.array(sorted(set(at)), dtype=np.int32)), network.number(after), is_frame=True)
+            for after, at in ends.items()
         ]
         return MaskPart(self._store.tokens(ids), None, tuple(hands))
 
     def _many_words(self, shared: Sharing, network: LazyNetwork, place: LazyState, places: TrieNodes) -> MaskPart:
         """The same for so many that an array of them is faster."""
         bits = masks.empty(self._vocab.width)
-        ends: list[tuple[LazyState, NDArray[np.int32]]] = []
+        ends: dict[LazyState, list[NDArray[np.int32]]] = {}
         explored = place.explored
         texts: list[LiteralText] = []
         for item in place.core:
@@ -361,16 +362,23 @@ class PushdownMachine:
                 words, last = packed(item)
                 spelled, nodes, which = shared.walkers.spell(words.some(item.wanted, item.at), places.nodes, last=last)
                 bits |= spelled
-                ends += [
-                    (explored.after_key(item, item.wanted[i]), nodes[which == i]) for i in dict.fromkeys(which.tolist())
-                ]
+                if last == ANY_BYTE:  # the same follows all of them
+                    ends.setdefault(explored.after_key(item, item.wanted[0]), []).append(nodes)
+                    continue
+                for i in dict.fromkeys(which.tolist()):
+                    ends.setdefault(explored.after_key(item, item.wanted[i]), []).append(nodes[which == i])
         if texts:
             texts.sort(key=lambda text: text.text[text.at :])
             words = Words.of([text.text[text.at :] for text in texts])
             spelled, nodes, which = shared.walkers.spell(words, places.nodes, last=ANY_BYTE)
             bits |= spelled
-            ends += [(explored.start([texts[i].after]), nodes[which == i]) for i in dict.fromkeys(which.tolist())]
-        hands = [Hand(self._store.nodes(np.unique(at)), network.number(after), is_frame=True) for after, at in ends]
+            for i in dict.fromkeys(which.tolist()):
+                ends.setdefault(explored.start([texts[i].after]), []).append(nodes[which == i])
+        hands = [
+            Hand(self._store.nodes(nodes_of_any(at)), network.number(after), is_frame=True)
+            for after, at in ends.items()
+            if any(some.size for some in at)
+        ]
         return self._store.part(bits, NO_NODES, tuple(hands))
 
     def _forget_parts(self) -> None:

@@ -19,7 +19,6 @@ from espalier.time_limit import check as check_time
 from espalier.tokens.mask import Mask, words
 from espalier.tokens.trie import TokenTrie
 
-ANY_BYTE = 256
 WHOLE = np.array([-1], dtype=np.int32)
 """Start nodes that stand for the whole trie."""
 _NOWHERE = np.empty(0, dtype=np.int32)

@@ -7,9 +7,9 @@ It knows neither schemas nor JSON.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 
-from espalier.automata.lazy.linear import Cost, Edges, KeyChoice, Linear, State
+from espalier.automata.lazy.linear import ANY_BYTE, Cost, Edges, KeyChoice, Linear, State
 from espalier.grammar.ast import EMPTY, Literal, Node
 from espalier.schema.lowering.linear import choice
 
@@ -18,32 +18,21 @@ FEW = 4
 _START, _END = 0, 1
 
 
-def one_of_texts(texts: Iterable[str], others: Iterable[Node] = ()) -> list[Node | Linear]:
+def one_of_texts(texts: Sequence[str], others: Iterable[Node] = ()) -> list[Node | Linear]:
     """One of these texts, which differ, or of these expressions."""
-    by_last: dict[str, list[str]] = {}
-    for text in texts:
-        by_last.setdefault(text[-1:], []).append(text)
-    apart = [*others]
-    automata: list[Node | Linear] = []
-    for last, group in by_last.items():
-        longer = [text for text in group if len(text) > 1] if last.isascii() else []
-        if len(longer) <= FEW:
-            longer = []
-        else:
-            automata.append(TextKeys(longer))
-        rest = set(group).difference(longer)
-        apart += [Literal(text) for text in group if text in rest]
-    return [choice(apart), *automata] if apart else automata
+    if len(texts) <= FEW:
+        return [choice([*[Literal(text) if text else EMPTY for text in texts], *others])]
+    apart = [*([EMPTY] if "" in texts else ()), *others]
+    return [TextKeys(text for text in texts if text), *([choice(apart)] if apart else ())]
 
 
 class TextKeys:
-    """A `KeyedLinear` of texts that end with the same ASCII character, and have others before it."""
+    """A `KeyedLinear` of texts, none of them empty, after which nothing comes."""
+
+    last = ANY_BYTE
 
     def __init__(self, texts: Iterable[str]) -> None:
-        spelled = [text.encode() for text in texts]
-        self.texts = sorted(text[:-1] for text in spelled)
-        self.last = spelled[0][-1]
-        self._last = Literal(chr(self.last))
+        self.texts = sorted(text.encode() for text in texts)
         self._choice = KeyChoice(before=EMPTY, keys=tuple(range(len(self.texts))), place=None)
 
     @property
@@ -51,20 +40,20 @@ class TextKeys:
         return _START
 
     def edges(self, state: State) -> Edges:
-        return [(Literal(text.decode() + chr(self.last)), _END) for text in self.texts] if state == _START else []
+        return [(Literal(text.decode()), _END) for text in self.texts] if state == _START else []
 
     def explore(self, state: State) -> tuple[Edges, KeyChoice | None]:
         return (), self._choice if state == _START else None
 
     def member(self, key: int, place: Hashable) -> tuple[Node, State]:
-        return self._last, _END
+        return EMPTY, _END
 
     def final(self, state: State) -> bool:
         return state == _END
 
     def least(self, cost: Cost) -> Callable[[State], int]:
-        shortest = 1 + min(map(len, self.texts))
+        shortest = min(map(len, self.texts))
         return lambda state: shortest if state == _START else 0
 
     def key_costs(self, cost: Cost) -> Callable[[int, Hashable], int]:
-        return lambda key, place: 1 + len(self.texts[key])
+        return lambda key, place: len(self.texts[key])
