@@ -41,7 +41,7 @@ from espalier.grammar.json_mode import json_grammar
 from espalier.lexicon.files import WordFiles
 from espalier.schema.lazy.listed import one_of_texts
 
-MOST_EXPLORED = 2_000
+MOST_EXPLORED = 10_000
 """Characters of a pattern that is explored on demand; a longer one is built where it can be ended."""
 
 
