@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from espalier.automata.languages.dfa import Dfa
 from espalier.automata.languages.network import build_network
+from espalier.automata.lazy.linear import ANY_BYTE
 from espalier.automata.masks.pushdown import PushdownMachine
 from espalier.automata.masks.regular import RegularMachine
-from espalier.automata.masks.walker import ANY_BYTE, WHOLE, Walker, Words
+from espalier.automata.masks.walker import WHOLE, Walker, Words
 from espalier.errors import GrammarError
 from espalier.grammar.ast import Grammar
 from espalier.grammar.parser import parse

@@ -24,6 +24,8 @@ from espalier.grammar.ast import Alternative, AnyChar, CharClass, Node
 from espalier.time_limit import check as check_time
 
 State = TypeVar("State", bound=Hashable)
+FIRST_ROWS = 16
+"""Rows of a new table: many constraints need no more, and the table counts as theirs."""
 
 
 class StateRows(ABC, Generic[State]):
@@ -38,7 +40,7 @@ class StateRows(ABC, Generic[State]):
     def clear(self) -> None:
         self.number: dict[State, int] = {}
         self.states: list[State] = []
-        self._allocate(256)
+        self._allocate(FIRST_ROWS)
 
     def _allocate(self, size: int) -> None:
         old = len(self.states)
