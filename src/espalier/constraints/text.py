@@ -16,6 +16,7 @@ from espalier.automata.languages.network import Network
 from espalier.automata.lazy.explored import LazyState, LazyStates
 from espalier.automata.lazy.network import LazyNetwork
 from espalier.automata.lazy.rules import NoRules, OwnedRule
+from espalier.automata.lazy.words import one_of_texts
 from espalier.automata.masks.pushdown import PushdownMachine
 from espalier.automata.masks.shared import SharedParts
 from espalier.constraints import slow_patterns
@@ -39,7 +40,6 @@ from espalier.grammar.ambiguity import is_narrow
 from espalier.grammar.ast import Alternative, Grammar, Literal, Node, RuleRef
 from espalier.grammar.json_mode import json_grammar
 from espalier.lexicon.files import WordFiles
-from espalier.schema.lazy.listed import one_of_texts
 
 MOST_EXPLORED = 10_000
 """Characters of a pattern that is explored on demand; a longer one is built where it can be ended."""

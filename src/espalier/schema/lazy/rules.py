@@ -20,6 +20,7 @@ from espalier.automata.lazy.explored import LazyState, LazyStates
 from espalier.automata.lazy.linear import ENDLESS, MOST, Linear
 from espalier.automata.lazy.rules import Later, Start
 from espalier.automata.lazy.table import Table
+from espalier.automata.lazy.words import one_of_texts
 from espalier.grammar.analysis import references
 from espalier.grammar.ast import NEVER, Node, RuleRef
 from espalier.schema.form import Array, Boolean, Case, NodeId, NormalForm, Null, NumberForm, String, Values
@@ -33,7 +34,6 @@ from espalier.schema.lazy.leaves import (
     current,
     quoted_dfa,
 )
-from espalier.schema.lazy.listed import one_of_texts
 from espalier.schema.lazy.objects import LazyObjects
 from espalier.schema.lowering.any_order import AnyOrder
 from espalier.schema.lowering.arrays import ArrayRules

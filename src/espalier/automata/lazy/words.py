@@ -2,7 +2,7 @@
 
     ["red", "rose", …]    "\\"r" --e--> what follows "\\"re", --o--> what follows "\\"ro"
 
-It knows neither schemas nor JSON.
+It knows neither schemas nor vocabularies.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Sequence
 
 from espalier.automata.lazy.linear import ANY_BYTE, Cost, Edges, KeyChoice, Linear, State
-from espalier.grammar.ast import EMPTY, Literal, Node
-from espalier.schema.lowering.linear import choice
+from espalier.grammar.ast import EMPTY, Literal, Node, alt
 
 FEW = 4
 """Texts that are cheaper as one expression each."""
@@ -21,9 +20,9 @@ _START, _END = 0, 1
 def one_of_texts(texts: Sequence[str], others: Iterable[Node] = ()) -> list[Node | Linear]:
     """One of these texts, which differ, or of these expressions."""
     if len(texts) <= FEW:
-        return [choice([*[Literal(text) if text else EMPTY for text in texts], *others])]
+        return [alt(*[Literal(text) if text else EMPTY for text in texts], *others)]
     apart = [*([EMPTY] if "" in texts else ()), *others]
-    return [TextKeys(text for text in texts if text), *([choice(apart)] if apart else ())]
+    return [TextKeys(text for text in texts if text), *([alt(*apart)] if apart else ())]
 
 
 class TextKeys:
