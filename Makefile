@@ -93,8 +93,8 @@ test-compiled: out/compiled ## run the tests of automata and constraints on comp
 	PYTHONPATH=$(CURDIR)/out/compiled TEST_EXAMPLES=$${TEST_EXAMPLES:-0.25} TEST_ROWS=$${TEST_ROWS:-0.1} $(PYTEST) \
 		-m "not slow" -p no:cacheprovider tests/unit/test_compiled.py tests/unit/automata tests/unit/constraints $(PYTEST_ARGS)
 
-bench: .setup-bench out/compiled ## measure Espalier beside other engines, and write docs/benchmarks.md; QUICK=1 takes 4 minutes
-	PYTHONPATH=$(CURDIR)/out/compiled $(BIN)/python -m benchmarks.page $(if $(QUICK),--quick --out out/bench)
+bench: .setup-bench out/compiled ## measure Espalier beside other engines, and write docs/benchmarks.md, or the page in OUT=FOLDER; QUICK=1 takes 4 minutes
+	PYTHONPATH=$(CURDIR)/out/compiled $(BIN)/python -m benchmarks.page $(if $(QUICK),--quick --out out/bench) $(if $(OUT),--out $(OUT))
 
 bench-compare: .setup-bench ## BASE=COMMIT: measure a commit beside this one, and say what changed beyond noise
 	@test -n "$(BASE)" || { echo "say which commit: make bench-compare BASE=main" >&2; exit 2; }
