@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import Table
-from benchmarks.page.measure import ROOT, joined, run_once
+from benchmarks.page.measure import ROOT, joined, run_once, warm
 from benchmarks.page.plan import PARTS, selected
 from benchmarks.page.ratios import is_change, ratios
 
@@ -31,6 +31,8 @@ def main(revision: str, names: Sequence[str], repetitions: int, *, is_quick: boo
         git = ["git", "-C", str(ROOT), "worktree"]
         subprocess.run([*git, "add", "--quiet", "--detach", str(base), revision], check=True)
         try:
+            for source in (base / "src", ROOT / "src"):
+                warm(source)
             for part, argv in selected(names, is_quick=is_quick):
                 runs = {base / "src": [], ROOT / "src": []}  # type: dict[Path, list[dict[str, object]]]
                 for number in range(repetitions):

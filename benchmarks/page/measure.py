@@ -52,10 +52,7 @@ def run_once(
     not the installed one. Raises RuntimeError where the benchmark fails."""
     is_idle = wait_until_idle(idle_seconds)
     machine = Watch()
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(filter(None, (str(source or ""), os.getenv("PYTHONPATH")))),
-    }
+    environment = _environment(source)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "figures.json"
         command = [sys.executable, "-m", "benchmarks.page.noting", str(file), module, *argv]
@@ -67,6 +64,18 @@ def run_once(
         others = machine.by_others()
         is_quiet = is_idle if others is None else others <= MOST_BY_OTHERS
         return {**json.loads(file.read_text(encoding="utf-8")), "others": others or 0.0, "was_idle": is_quiet}
+
+
+def warm(source: Path | None = None) -> None:
+    """Have all kernels compiled: until they are, what stands in for those of samplers would be measured. source: as
+    for `run_once`. Raises CalledProcessError."""
+    command = [sys.executable, "-m", "espalier", "doctor", "--warm"]
+    subprocess.run(command, cwd=ROOT, env=_environment(source), stdout=subprocess.DEVNULL, check=True)
+
+
+def _environment(source: Path | None) -> dict[str, str]:
+    paths = filter(None, (str(source or ""), os.getenv("PYTHONPATH")))
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
 
 
 class Watch:
@@ -118,6 +127,7 @@ def measure(
 ) -> Iterator[dict[str, Any]]:
     """All parts, or those with these titles. Gives the data of the page after each: for each part so far how it was
     run, and by row and engine the values of each repetition; and the machine."""
+    warm()
     parts: list[dict[str, Any]] = []
     for part, argv in selected(names, is_quick=is_quick):
         reports = []
