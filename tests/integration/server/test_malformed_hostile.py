@@ -26,7 +26,7 @@ URL = "/v1/chat/completions"
 ASKED = {"messages": [{"role": "user", "content": "hi"}], "temperature": 0, "max_tokens": 8}
 RULES = "\n".join(f'r{n} ::= "a" r{n + 1} | [a-z]{{1,9}} r{(n * 7919) % 9000} | ""' for n in range(9000))
 HOSTILE: dict[str, dict[str, Any]] = {
-    "regex": {"structured_outputs": {"regex": "(?:[a-z]{1,40}[0-9]{1,40}){1,2000}"}},
+    "regex": {"structured_outputs": {"regex": "(?:[a-z]{1,40}[a-z0-9]{1,40}){1,2000}"}},
     "grammar": {"grammar": f'root ::= r0\n{RULES}\nr9000 ::= "z"'},
 }
 EXPLODING = "^(a|a)+$"
