@@ -73,7 +73,7 @@ def expression_start(expression: Node) -> LazyState:
 
 
 def words_start(words: Iterable[str]) -> LazyState:
-    """The same of a choice of words."""
+    """The first position of a choice of words, which are looked up."""
     return LazyStates(NoRules()).begin(one_of_texts([*dict.fromkeys(words)]))
 
 
@@ -129,7 +129,8 @@ def _words(spec: Choice) -> AutomatonSource:
 
 
 def choice_machine(spec: Choice, compiler: Compiler) -> WatchedMachine | None:
-    """As `regex_machine`."""
+    """The automaton of the choices built as a whole, as `regex_machine` builds that of a pattern. Raises as
+    `compile_choice`."""
     _check_options(spec)
     return _built_machine(_words(spec), spec, compiler)
 

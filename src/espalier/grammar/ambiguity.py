@@ -67,7 +67,8 @@ class _Beginning(NamedTuple):
 
 
 def is_one_unambiguous(node: Node) -> bool:
-    """See above. False for expressions that name rules or tokens."""
+    """Whether the next character alone tells where a text stands, at every place. False for expressions that name rules
+    or tokens."""
     known: dict[int, _Beginning] = {}
 
     def visit(inner: Node, parts: list[_Beginning]) -> _Beginning:

@@ -161,18 +161,19 @@ class SchemaRules(NodeLowering):
         """The expressions and automata of a case; none where nothing fits."""
         assert rule.node is not None
         pointer = self._form.pointer(rule.node)
-        context = RuleContext(base="", pointer=pointer, depth=rule.depth)
-        if isinstance(case, Values):
-            return one_of_texts(*self._listed(case, context))
         body: Node | Linear | None
         if isinstance(case, LEAF_CASES):
             body = self._scalar(case, pointer)
-        elif rule.shallow:
-            body = None
-        elif isinstance(case, Array):
-            body = self._arrays.automaton(case, context)
         else:
-            body = self._objects.automaton(case, context)
+            context = RuleContext(base="", pointer=pointer, depth=rule.depth)
+            if isinstance(case, Values):
+                return one_of_texts(*self._listed(case, context))
+            if rule.shallow:
+                return []
+            if isinstance(case, Array):
+                body = self._arrays.automaton(case, context)
+            else:
+                body = self._objects.automaton(case, context)
         return [] if body is None else [body]
 
     def _scalar(self, case: LeafCase, pointer: str) -> Node | Table | None:
