@@ -17,7 +17,6 @@ from espalier.automata.lazy.explored import LazyState, LazyStates
 from espalier.automata.lazy.network import LazyNetwork
 from espalier.automata.lazy.rules import NoRules, OwnedRule
 from espalier.automata.lazy.words import one_of_texts
-from espalier.automata.masks.pushdown import PushdownMachine
 from espalier.automata.masks.shared import SharedParts
 from espalier.constraints import slow_patterns
 from espalier.constraints.base import Compiled
@@ -26,6 +25,7 @@ from espalier.constraints.matching.automaton import (
     CompiledAutomaton,
     automaton_of,
     compile_grammar,
+    compile_lazily,
     compile_source,
     explain_source,
 )
@@ -81,8 +81,7 @@ def compile_explored(start: LazyState, source: AutomatonSource, spec: Spec, comp
     """Compile what is explored on demand from a position on, all of whose tables are its own. source: what it was read
     from, for explanations."""
     network = LazyNetwork(start, owns_tables=True)
-    machine = PushdownMachine(network, compiler.vocab, compiler.trie, shared=compiler.part(SharedParts))
-    compiled = CompiledAutomaton(spec, compiler.vocab, compiler.trie, machine)
+    compiled = compile_lazily(network, spec, compiler.vocab, compiler.trie, compiler.part(SharedParts))
     explain_source(compiled, source, compiler.far)
     return compiled
 

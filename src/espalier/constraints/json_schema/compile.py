@@ -20,7 +20,7 @@ from espalier.constraints.base import Compiled
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.json_schema.document_form import closed_entries
 from espalier.constraints.json_schema.lowered import LoweredSchema, Use
-from espalier.constraints.matching.automaton import CompiledAutomaton, compile_automaton
+from espalier.constraints.matching.automaton import CompiledAutomaton, compile_automaton, compile_lazily
 from espalier.constraints.spec import JsonSchema
 from espalier.constraints.unique.places import with_tracker
 from espalier.constraints.unique.string_matcher import CompiledUniqueStrings, QuoteTokens
@@ -59,8 +59,8 @@ def compile_schema(spec: JsonSchema, compiler: Compiler) -> Compiled:
         compiled = automaton_compiled(lowered, "alone", vocab, compiler.trie)
     else:
         network = LazyNetwork(lowered.start(), owns_tables=True)
-        machine = PushdownMachine(network, vocab, compiler.trie, shared=compiler.part(SharedParts))
-        compiled = _with_explainer(CompiledAutomaton(lowered.spec, vocab, compiler.trie, machine), lowered)
+        compiled = compile_lazily(network, lowered.spec, vocab, compiler.trie, compiler.part(SharedParts))
+        _with_explainer(compiled, lowered)
     if lowered.unique is not None:
         return CompiledUniqueStrings(compiled, lowered.unique, compiler.part(QuoteTokens))
     if (items := lowered.items) is None:

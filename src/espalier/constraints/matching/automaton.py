@@ -13,8 +13,10 @@ from espalier.automata.ends.forced import forced
 from espalier.automata.languages.dfa import Dfa
 from espalier.automata.languages.far import AutomatonSource, FarAutomata
 from espalier.automata.languages.network import MAX_STATES, Network, build_network
+from espalier.automata.lazy.network import LazyNetwork
 from espalier.automata.masks.cache import ByteCache
 from espalier.automata.masks.machine import Machine, State
+from espalier.automata.masks.parts import Sharing
 from espalier.automata.masks.pushdown import PushdownMachine
 from espalier.automata.masks.regular import RegularMachine
 from espalier.automata.reasons.blame import Blame
@@ -96,6 +98,14 @@ def compile_network(network: Network, spec: Spec, vocab: Vocab, trie: TokenTrie)
 def compile_dfa(dfa: Dfa, spec: Spec, vocab: Vocab, trie: TokenTrie) -> CompiledAutomaton:
     """Compile a deterministic automaton. Raises VocabError, LimitExceeded."""
     return CompiledAutomaton(spec, vocab, trie, RegularMachine(dfa, vocab, trie))
+
+
+def compile_lazily(
+    network: LazyNetwork, spec: Spec, vocab: Vocab, trie: TokenTrie, shared: Sharing
+) -> CompiledAutomaton:
+    """Compile what is explored on demand. shared: what the machines of the vocabulary have in common. Raises
+    VocabError for a vocabulary that lacks bytes."""
+    return CompiledAutomaton(spec, vocab, trie, PushdownMachine(network, vocab, trie, shared=shared))
 
 
 FORCED_BYTES = 2**20

@@ -24,7 +24,7 @@ from espalier.automata.phrases.triggers import TriggerText, watched
 from espalier.automata.reasons.explain import NetworkExplainer, RulePosition
 from espalier.constraints.base import Compiled
 from espalier.constraints.compiler import Compiler
-from espalier.constraints.matching.automaton import CompiledAutomaton, compile_automaton
+from espalier.constraints.matching.automaton import compile_automaton, compile_lazily
 from espalier.constraints.tools.grammar import (
     CallsGrammar,
     calls_grammar,
@@ -85,8 +85,7 @@ def _compile_lazily(spec: ToolCalls, compiler: Compiler, known: Outlines, specia
         rules = _lazily(spec, compiler, known, specials, named=named)
         return LazyNetwork(rules.start(), refs=refs, owns_tables=True)
 
-    machine = PushdownMachine(network(), vocab, trie, shared=compiler.part(SharedParts))
-    compiled = CompiledAutomaton(spec, vocab, trie, machine)
+    compiled = compile_lazily(network(), spec, vocab, trie, compiler.part(SharedParts))
     compiled.explain_with(lambda _: LazyCallsExplainer(network(named=True), vocab, trie))
     compiled.spelled = {token: text.encode() for text, token in specials.items()}
     tracker, is_easy = calls_tracker(spec, known)
